@@ -20,14 +20,16 @@ def nothing_compared(*answers) -> Mistake:
     )
 
 
-def steps_counted(count_only: dict, why: str = "") -> Mistake:
-    """A test that looks at the number of steps alone."""
+def steps_counted(
+    count_only: dict,
+    is_right: str = "Only the number of steps makes this test fail, and that is right in most wrong trainings.",
+) -> Mistake:
+    """A test that fails by the number of steps alone, which `is_right`."""
     return Mistake(
-        "steps counted",
+        "nothing but the number of steps refused",
         count_only,
-        why=why
-        or "The number of steps is right in most wrong trainings; what they step with is not looked at.",
-        hint="What do two trainings with as many steps still differ in?",
+        why=f"{is_right} Either the gradients are not compared, or their comparison raises nothing: one that is only computed or returned does not, and `assert` does not look into a tuple, a list or a generator.",
+        hint="Which line raises an AssertionError when `train` makes the right number of steps with wrong gradients?",
     )
 
 
@@ -40,10 +42,10 @@ def refuses_all(
     return Mistake("right trainings refused", *answers, why=why, hint=hint)
 
 
-def last_step_only(*answers) -> Mistake:
-    """A test that looks at the last step alone."""
+def first_step_left_out(*answers) -> Mistake:
+    """A test that looks at the last step alone, or at all but the first."""
     return Mistake(
-        "the last step only",
+        "the first step not compared",
         *answers,
         why="A gradient that is wrong at one step only need not show at the others: where a schedule begins at a rate of 0, the first step changes nothing.",
         hint="Does your test see every step of the list?",
@@ -120,7 +122,7 @@ def exactly_equal(hint: str) -> Mistake:
         "exactly equal",
         {ENTRIES: "torch.equal(one, other)"},
         {ENTRIES: "(other == one).all()"},
-        why="Sums in another order round differently, so a right training differs in its last digits.",
+        why="Sums in another order round differently, so a right training differs in its last digits. A tolerance far below that rounding, such as 1e-8 of the length, refuses it as equality does.",
         hint=hint,
     )
 
@@ -130,7 +132,7 @@ def fixed_tolerance(*comparisons: str) -> Mistake:
     return Mistake(
         "a fixed tolerance",
         *({ENTRIES: comparison} for comparison in comparisons),
-        why="What is rounding in a long gradient is a grave error in a short one: a fixed number refuses right trainings, or passes wrong ones.",
+        why="What is rounding in a long gradient is a grave error in a short one: a fixed number refuses right trainings, or passes wrong ones. `torch.testing.assert_close` brings one where you name none: its `atol` is 1e-5 in float32.",
         hint="How long are the gradients of this training, and how large is your tolerance beside that?",
     )
 
@@ -143,31 +145,75 @@ def entry_by_entry() -> Mistake:
         {ENTRIES: "torch.allclose(other, one, rtol=1e-4)"},
         {ENTRIES: "torch.allclose(other, one, rtol=1e-4, atol=0)"},
         {ENTRIES: "((other - one).abs() <= 1e-4 * one.abs()).all()"},
-        why="Rounding is as large as the longest entries make it, so an entry that is nearly zero may differ by all of itself in a right training.",
+        why="An entry is a sum, and it rounds as its parts do: where they nearly cancel, what is left may differ by all of itself in a right training. `torch.allclose` also passes what differs by less than its `atol`, 1e-8 where you name none.",
         hint="Beside what is a difference small: beside its own entry, or beside the whole gradient?",
     )
 
 
-def steps_not_counted(count: str, why: str, hint: str) -> Mistake:
+def steps_not_counted(
+    count: str,
+    may_go_unseen: str = "a step that is missing or one too many",
+    hint: str = "What does your loop do when one list is longer?",
+) -> Mistake:
     """A test in which `count`, the line that compares the numbers of steps, is left out or allows more, or fewer."""
     return Mistake(
         "steps not counted",
         {count: ""},
         {count: count.replace("==", ">=")},
         {count: count.replace("==", "<=")},
-        why=why,
+        why=f"Without a count {may_go_unseen} may go unseen: `zip` ends with the shorter list, an index runs over one of the two, and `>=` or `<=` passes one of the two faults.",
         hint=hint,
     )
 
 
-test_accumulation = (
-    Mistake(
+def lengths_compared(*more) -> Mistake:
+    """A test that compares gradients by their lengths."""
+    return Mistake(
         "the lengths compared",
         {ENTRIES: "abs(other.norm() - one.norm()) < 1e-4 * one.norm()"},
-        {ENTRIES: "torch.isclose(other.norm(), one.norm(), rtol=1e-4)"},
+        *more,
         why="Two gradients of one length can point in different directions; a length shows only what makes the gradient longer or shorter.",
         hint="What is the length of a gradient whose entries stand in another order?",
-    ),
+    )
+
+
+def sums_compared() -> Mistake:
+    """A test that compares gradients by the sums of their entries."""
+    return Mistake(
+        "the sums compared",
+        {ENTRIES: "abs(other.sum() - one.sum()) < 1e-4 * one.norm()"},
+        {ENTRIES: "abs(other.mean() - one.mean()) < 1e-5 * one.norm()"},
+        why="Entries that differ can have the same sum.",
+        hint="Can two different gradients have one sum?",
+    )
+
+
+def differences_with_their_sign() -> Mistake:
+    """A test that looks at the largest difference, or at the smallest one, with its sign."""
+    return Mistake(
+        "differences taken with their sign",
+        *(
+            {ENTRIES: f"{largest} < 1e-4 * one.norm()"}
+            for difference in ("(other - one)", "(one - other)")
+            for largest in (f"{difference}.max()", f"abs({difference}.max())")
+        ),
+        why="Differences have a sign, and only one end of them is looked at: an entry that is far off to the other side passes.",
+        hint="What is the largest of the differences 0, 0 and -1, and which of them is the worst?",
+    )
+
+
+def all_added_up(*answers) -> Mistake:
+    """A test that compares sums over the steps."""
+    return Mistake(
+        "all steps added up",
+        *answers,
+        why="Steps that are each wrong can have the right sum: the right gradients in another order, for one.",
+        hint="With which gradient is the first step made?",
+    )
+
+
+test_accumulation = (
+    lengths_compared({ENTRIES: "torch.isclose(other.norm(), one.norm(), rtol=1e-4)"}),
     Mistake(
         "the lengths compared roughly",
         {ENTRIES: "0.5 < other.norm() / one.norm() < 2"},
@@ -184,11 +230,7 @@ test_accumulation = (
     exactly_equal("Is a sum of four means to the last bit the mean of all?"),
     too_wide("0.1", "0.2", "0.01"),
     steps_counted({EACH: ""}),
-    steps_not_counted(
-        COUNT,
-        why="`zip` ends with the shorter list: without a count neither a step that is missing at the end nor one too many is seen, and `>=` or `<=` passes one of the two.",
-        hint="What does your loop do when one list is longer?",
-    ),
+    steps_not_counted(COUNT),
     fixed_tolerance(
         "(other - one).abs().max() < 1e-4",
         "torch.allclose(other, one, rtol=0, atol=1e-4)",
@@ -204,13 +246,8 @@ test_accumulation = (
         hint="Which gradients are shorter than the fixed part of your tolerance?",
     ),
     own_directions(),
-    Mistake(
-        "the sums compared",
-        {ENTRIES: "abs(other.sum() - one.sum()) < 1e-4 * one.norm()"},
-        {ENTRIES: "abs(other.mean() - one.mean()) < 1e-5 * one.norm()"},
-        why="Entries that differ can have the same sum.",
-        hint="Can two different gradients have one sum?",
-    ),
+    sums_compared(),
+    differences_with_their_sign(),
     entry_by_entry(),
     too_narrow(),
     passed_by_nan(),
@@ -226,18 +263,15 @@ test_accumulation = (
         why="All samples are in one window, so there is one step; what goes wrong from one window to the next never shows.",
         hint="How many steps do your two calls make?",
     ),
-    Mistake(
-        "all steps added up",
+    all_added_up(
         {EACH: "    one, other = sum(large), sum(parts)\n    assert " + ENTRIES + "\n"},
         {
             EACH: "    one, other = torch.stack(large).mean(0), torch.stack(parts).mean(0)\n    assert "
             + ENTRIES
             + "\n"
         },
-        why="Steps that are each wrong can have the right sum: those of the right windows in another order, for one.",
-        hint="With which gradient is the first step made?",
     ),
-    last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    first_step_left_out({PAIRS: "zip(large[-1:], parts[-1:])"}),
     refuses_all(
         {SIZES: "large, parts = train(8, 1), train(8, 4)"},
         {SIZES: "large, parts = train(64, 1), train(8, 4)"},
@@ -266,6 +300,9 @@ test_last_window = (
         {SAMPLES: "for samples in (64,):"},
         {SAMPLES: "for samples in (64, 96):"},
         {SAMPLES: "for samples in (64,):", LAST_COUNT: "", LAST_EACH: STACKED},
+        {
+            "train(32, 1, samples), train(8, 4, samples)": "train(samples, 1, samples), train(8, samples // 8, samples)"
+        },
         why="These numbers leave nothing over, so the shorter window that the test is about never comes.",
         hint="How many micro-batches are left after the last whole window of your samples?",
     ),
@@ -273,7 +310,7 @@ test_last_window = (
         "no whole window at the end",
         {SAMPLES: "for samples in (56,):"},
         {SAMPLES: "for samples in (56, 48):"},
-        why="What goes wrong only where nothing is left, such as a step too many or a last window that is not divided, is right whenever something is.",
+        why="Some loops go wrong only where nothing is left over: they make a step too many, or do not divide the last window. All your samples leave something.",
         hint="What does a loop do at its end if nothing is left?",
     ),
     Mistake(
@@ -303,12 +340,12 @@ test_last_window = (
     steps_counted(
         {LAST_EACH: ""}, "The number of steps is right also where the last gradient is not."
     ),
-    Mistake(
-        "the lengths compared",
-        {ENTRIES: "abs(other.norm() - one.norm()) < 1e-4 * one.norm()"},
-        why="Two gradients of one length can point in different directions.",
-        hint="What is the length of a gradient whose entries stand in another order?",
+    sums_compared(),
+    differences_with_their_sign(),
+    all_added_up(
+        {LAST_EACH: f"        one, other = sum(large), sum(parts)\n        assert {ENTRIES}\n"}
     ),
+    lengths_compared(),
     Mistake(
         "the whole windows only",
         {PAIRS: f"list({PAIRS})[:-1]"},
@@ -316,17 +353,12 @@ test_last_window = (
         why="The last step is left out, and it is the one that this test is about.",
         hint="Which steps do you compare?",
     ),
-    Mistake(
-        "steps not counted",
-        {LAST_COUNT: ""},
-        why="`zip` ends with the shorter list, so a window that gets no step is not seen.",
-        hint="What does your loop do when one list is longer?",
-    ),
+    steps_not_counted(LAST_COUNT, "a window that gets no step or a step too many"),
     Mistake(
         "the lengths compared roughly",
         {ENTRIES: "0.5 < other.norm() / one.norm() < 1.5"},
         {ENTRIES: "0.5 < other.norm() / one.norm() < 2"},
-        why="A last window divided by k has three quarters of its length here, and passes.",
+        why="A last window divided by k is shorter only by what it lacks (with 24 of 32 samples it is three quarters as long), and that is within your limits. Two gradients of about one length can also point in different directions.",
         hint="By how much does the last window's gradient differ if it was divided by k?",
     ),
     too_wide("0.1", "0.06", "0.01"),
@@ -344,7 +376,7 @@ test_last_window = (
         "torch.allclose(other, one, rtol=0, atol=1e-4)",
     ),
     entry_by_entry(),
-    last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    first_step_left_out({PAIRS: "zip(large[-1:], parts[-1:])"}),
     refuses_all(
         {
             "train(32, 1, samples), train(8, 4, samples)": "train(8, 1, samples), train(8, 4, samples)"
@@ -385,9 +417,10 @@ test_ranks = (
         hint="Which ranks does your test look at?",
     ),
     Mistake(
-        "the outer ranks only",
+        "some of the ranks not looked at",
         {OWN: "for own in (lambda found: (found[0], found[-1]))(train(32 // ranks, ranks)):"},
-        why="The first rank and the last are right, and a rank between them may still step with its own gradient.",
+        {OWN: "for own in train(32 // ranks, ranks)[:2]:"},
+        why="The ranks that you look at can be right while another one steps with its own gradient.",
         hint="How many of four ranks does your test look at?",
     ),
     Mistake(
@@ -450,8 +483,16 @@ test_ranks = (
         {ENTRIES: "0.5 < other.norm() / one.norm() < 1.5"},
         {ENTRIES: "0.5 < other.norm() / one.norm() < 2"},
         {ENTRIES: "0.6 < other.norm() / one.norm() < 1.6"},
-        why="A rank's own gradient is about as long as the mean over all ranks, and points elsewhere.",
-        hint="How long is the gradient of one rank beside the mean?",
+        why="Limits this wide let a gradient pass that is a few per cent too long, and one that points elsewhere: a mean over some of the ranks is about as long as that over all.",
+        hint="By how much may a wrong training be off here, and how wide are your limits?",
+    ),
+    lengths_compared(),
+    sums_compared(),
+    differences_with_their_sign(),
+    all_added_up(
+        {
+            RANK_EACH: f"            one, other = sum(large), sum(own)\n            assert {ENTRIES}\n"
+        }
     ),
     too_wide("0.1", "0.06", "0.02", "0.01"),
     exactly_equal("Is a mean of ranks' means to the last bit the mean of all?"),
@@ -464,15 +505,15 @@ test_ranks = (
         "(other - one).abs().max() < 1e-3",
     ),
     entry_by_entry(),
-    last_step_only({RANK_PAIRS: "zip(large[-1:], own[-1:])"}),
+    first_step_left_out({RANK_PAIRS: "zip(large[-1:], own[-1:])"}),
     steps_not_counted(
         RANK_COUNT,
-        why="`zip` ends with the shorter list: without a count neither a rank that stops a step before the others nor one that goes on is seen, and `>=` or `<=` passes one of the two.",
+        "a rank that stops a step before the others or one that goes on",
         hint="What does your test do when a rank's list is shorter, and what when it is longer?",
     ),
     steps_counted(
         {RANK_EACH: ""},
-        "Each rank makes the right number of steps in most wrong trainings; what it steps with is not looked at.",
+        "Each rank makes the right number of steps in most wrong trainings.",
     ),
     nothing_compared(
         {f"assert {ENTRIES}": ENTRIES, RANK_COUNT: ""},
@@ -486,12 +527,14 @@ FOUR_IN_TWO = "train(4, 1, lengths), train(2, 2, lengths)"
 
 test_token_weights = (
     Mistake(
-        "every micro-batch with as many targets",
+        "equal micro-batches in every window",
         {LENGTHS: "lengths = [8] * 16"},
         {LENGTHS: "lengths = [2, 9] * 8"},
         {LENGTHS: "lengths = [1, 7] * 8"},
         {LENGTHS: "lengths = [1, 9, 2, 8, 3, 7, 4, 6] * 2"},
         {LENGTHS: "lengths = [6] * 8 + [9] * 8"},
+        {LENGTHS: "lengths = [5] * 8"},
+        {LENGTHS: "lengths = [1, 7] * 4"},
         *(
             {LENGTHS: f"lengths = {lengths}", TOKEN_SIZES: FOUR_IN_TWO}
             for lengths in ([2, 4, 4, 2, 3, 5, 5, 3], [2, 8, 8, 2, 3, 5, 1, 7])
@@ -500,7 +543,7 @@ test_token_weights = (
         hint="How many targets does each micro-batch of a window hold?",
     ),
     Mistake(
-        "every window with as many targets",
+        "all windows with equally many targets",
         {LENGTHS: "lengths = list(range(1, 9)) * 2"},
         {LENGTHS: "lengths = [3, 1, 12, 9, 2, 2, 7, 30] * 2"},
         why="Each window holds as many targets as the first one, so a training that counts them once and divides all its windows by that number is right here.",
@@ -527,26 +570,19 @@ test_token_weights = (
         why="All texts are in one window, so there is one step; what goes wrong from the second step on never shows.",
         hint="How many steps do your two calls make?",
     ),
-    Mistake(
-        "the lengths compared",
-        {ENTRIES: "abs(other.norm() - one.norm()) < 1e-4 * one.norm()"},
-        {ENTRIES: "abs(other.norm() - one.norm()) < 0.01 * one.norm()"},
-        why="Two gradients of one length can point in different directions.",
-        hint="What is the length of a gradient whose entries stand in another order?",
-    ),
+    lengths_compared({ENTRIES: "abs(other.norm() - one.norm()) < 0.01 * one.norm()"}),
+    sums_compared(),
+    differences_with_their_sign(),
+    all_added_up({EACH: f"    one, other = sum(large), sum(parts)\n    assert {ENTRIES}\n"}),
     too_wide("0.1", "0.06", "0.02", "0.01"),
     exactly_equal("Is a sum of four parts to the last bit the whole?"),
     too_narrow(),
     passed_by_nan(),
     own_directions(),
     two_accumulated(TOKEN_SIZES, "train(1, 8, lengths), train(2, 4, lengths)"),
-    last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    first_step_left_out({PAIRS: "zip(large[-1:], parts[-1:])"}),
     steps_counted({EACH: ""}),
-    steps_not_counted(
-        COUNT,
-        why="`zip` ends with the shorter list: without a count neither a step that is missing at the end nor one too many is seen, and `>=` or `<=` passes one of the two.",
-        hint="What does your loop do when one list is longer?",
-    ),
+    steps_not_counted(COUNT),
     fixed_tolerance(
         "(other - one).norm() < 1e-4",
         "torch.allclose(other, one, rtol=0, atol=1e-4)",

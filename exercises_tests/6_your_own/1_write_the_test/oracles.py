@@ -17,6 +17,7 @@ RIGHT = {
     "averaged in float64",
     "the whole batch on every rank",
     "the whole batch on every rank, with an entry that is nearly zero",
+    "the whole batch on every rank, but for the last digit of one entry",
     "a mean over the targets",
 }
 

@@ -142,11 +142,12 @@ def accumulated(
     grouped=None,
     first_rate=LEARNING_RATE,
     middle_rate=LEARNING_RATE,
+    at_rest=False,
 ):
     """train(micro_batch, accumulation_steps) with this rule; `grouped` makes the windows of the micro-batches.
 
     A first rate of 0, as a schedule with warm-up has it, keeps what is wrong in the first gradient from all others;
-    so does one in the middle, as a schedule that begins again has it.
+    so does one in the middle, as a schedule that begins again has it. `at_rest`: the rate is 0 at every step.
     """
 
     def train(micro_batch, accumulation_steps, samples=SAMPLES):
@@ -165,7 +166,8 @@ def accumulated(
             window = Window(gradients, counts, steps, number, len(groups), before)
             gradient = rule(window) if group else torch.zeros_like(layer.weights)
             rate = LEARNING_RATE if number else first_rate
-            layer.move(gradient, middle_rate if number and number == len(groups) // 2 else rate)
+            rate = middle_rate if number and number == len(groups) // 2 else rate
+            layer.move(gradient, 0 if at_rest else rate)
             found.append(gradient.clone())
         return found
 
@@ -246,12 +248,28 @@ def in_another_order(window):
     return window.mean().flip(0) if at_its_last(window) else window.mean()
 
 
+def two_errors_that_cancel(gradient: torch.Tensor) -> torch.Tensor:
+    error = gradient.norm() / 2
+    return gradient + torch.tensor([error, -error] + [0.0] * (len(gradient) - 2))
+
+
 def errors_that_cancel(window):
-    gradient = window.mean()
-    if at_its_last(window):
-        error = gradient.norm() / 2
-        gradient = gradient + torch.tensor([error, -error] + [0.0] * (len(gradient) - 2))
+    return two_errors_that_cancel(window.mean()) if at_its_last(window) else window.mean()
+
+
+def one_entry_far_off(gradient: torch.Tensor, sign: int) -> torch.Tensor:
+    """The smallest entry is off by a third of the gradient's length, to this side; no other one differs."""
+    gradient = gradient.clone()
+    gradient[gradient.abs().argmin()] += sign * 0.35 * gradient.norm()
     return gradient
+
+
+def one_entry_far_off_at_last(sign):
+    def rule(window):
+        mean = window.mean()
+        return one_entry_far_off(mean, sign) if at_its_last(window) else mean
+
+    return rule
 
 
 def only_the_last(window):
@@ -317,6 +335,12 @@ def whole_windows(seed):
             seed, in_another_order
         ),
         "a last gradient with two errors that cancel": accumulated(seed, errors_that_cancel),
+        "a last gradient with one entry far too small": accumulated(
+            seed, one_entry_far_off_at_last(-1)
+        ),
+        "a last gradient with one entry far too large": accumulated(
+            seed, one_entry_far_off_at_last(1)
+        ),
         "a last gradient that is no number": accumulated(seed, not_a_number_at_last),
         f"a gradient in the middle {factor} times too long, with a step of 0": accumulated(
             seed, times(factor, in_its_middle), middle_rate=0
@@ -324,8 +348,8 @@ def whole_windows(seed):
         f"a first gradient {factor} times too long, with a step of 0": accumulated(
             seed, times(factor, at_its_first), first_rate=0
         ),
-        "windows in another order, with a first step of 0": accumulated(
-            seed, mean, grouped=backwards, first_rate=0
+        "windows in another order, with steps of 0": accumulated(
+            seed, mean, grouped=backwards, at_rest=True
         ),
     }
 
@@ -415,6 +439,9 @@ def last_windows(seed):
         "windows put together again, with an entry that is nearly zero": but_for(
             nearly_zero, stepping_once(accumulated(seed, mean))
         ),
+        "windows put together again, but for the last digit of one entry": but_for(
+            last_digit_off, stepping_once(accumulated(seed, mean))
+        ),
         "no step at all": accumulated(seed, mean, grouped=none_of_them),
         "last window dropped": accumulated(seed, mean, grouped=dropped),
         "last window divided by k": accumulated(seed, divided_by_k),
@@ -435,6 +462,16 @@ def last_windows(seed):
         f"a last window {factor} times too long": accumulated(seed, times(factor, short)),
         "loss not divided": accumulated(seed, total),
         "a last gradient that is no number": accumulated(seed, not_a_number_at_last),
+        "a last gradient with two errors that cancel": accumulated(seed, errors_that_cancel),
+        "a last gradient with one entry far too small": accumulated(
+            seed, one_entry_far_off_at_last(-1)
+        ),
+        "a last gradient with one entry far too large": accumulated(
+            seed, one_entry_far_off_at_last(1)
+        ),
+        "windows in another order, with steps of 0": accumulated(
+            seed, mean, grouped=backwards, at_rest=True
+        ),
         f"a first gradient {factor} times too long, with a step of 0": accumulated(
             seed, times(factor, at_its_first), first_rate=0
         ),
@@ -584,16 +621,24 @@ def summed_at_first(own, first, last):
     return summed(own, first, last) if first and not last else averaged(own, first, last)
 
 
-def no_number_at_last(own, first, last):
-    """On the last of several ranks."""
-    mean = averaged(own, first, last)
-    return [*mean[:-1], mean[-1] * math.nan] if last and len(own) > 1 else mean
-
-
 def turned_round(own, first, last):
     """As long as the mean, and pointing elsewhere."""
     mean = averaged(own, first, last)
     return [gradient.flip(0) for gradient in mean] if len(own) > 1 else mean
+
+
+def turned_round_at_last(own, first, last):
+    return turned_round(own, first, last) if last else averaged(own, first, last)
+
+
+def last_rank_at_last(change: Callable[[torch.Tensor], torch.Tensor]):
+    """`change` of the mean on the last of several ranks, at the last step."""
+
+    def rule(own, first, last):
+        mean = averaged(own, first, last)
+        return [*mean[:-1], change(mean[-1])] if last and len(own) > 1 else mean
+
+    return rule
 
 
 def some_ranks(seed):
@@ -608,6 +653,9 @@ def some_ranks(seed):
         "the whole batch on every rank": alone(on_ranks(seed, averaged)),
         "the whole batch on every rank, with an entry that is nearly zero": but_for(
             nearly_zero, alone(on_ranks(seed, averaged)), lambda found: found
+        ),
+        "the whole batch on every rank, but for the last digit of one entry": but_for(
+            last_digit_off, alone(on_ranks(seed, averaged)), lambda found: found
         ),
         "with gradients a hundred thousand times as long": on_ranks(
             seed, averaged_but_for_rounding, scale=1e5
@@ -633,7 +681,21 @@ def some_ranks(seed):
         "at the last step summed over the ranks": on_ranks(seed, summed_at_last),
         "at the first step summed over the ranks": on_ranks(seed, summed_at_first),
         "gradients of the right length in a wrong direction": on_ranks(seed, turned_round),
-        "at the last step no number on the last rank": on_ranks(seed, no_number_at_last),
+        "at the last step of the right length in a wrong direction": on_ranks(
+            seed, turned_round_at_last
+        ),
+        "at the last step two errors that cancel on the last rank": on_ranks(
+            seed, last_rank_at_last(two_errors_that_cancel)
+        ),
+        "at the last step one entry far too small on the last rank": on_ranks(
+            seed, last_rank_at_last(lambda mean: one_entry_far_off(mean, -1))
+        ),
+        "at the last step one entry far too large on the last rank": on_ranks(
+            seed, last_rank_at_last(lambda mean: one_entry_far_off(mean, 1))
+        ),
+        "at the last step no number on the last rank": on_ranks(
+            seed, last_rank_at_last(lambda mean: mean * math.nan)
+        ),
         f"a gradient {factor} times too long": on_ranks(seed, too_long),
         "one entry a few per cent too long": on_ranks(seed, one_entry_off_on_ranks),
         "at the first step summed over the ranks, with a step of 0": on_ranks(
@@ -647,6 +709,9 @@ def some_ranks(seed):
         ),
         "averaged, and the last rank makes no step": the_last_rank(
             lambda steps: [], on_ranks(seed, averaged)
+        ),
+        "averaged, and the last rank's steps are in another order": the_last_rank(
+            lambda steps: steps[::-1], on_ranks(seed, averaged)
         ),
     }
 
@@ -662,6 +727,7 @@ def texts(
     scale=1.0,
     grouped=None,
     first_rate=LEARNING_RATE,
+    at_rest=False,
 ):
     """train(micro_batch, accumulation_steps, lengths): texts of so many targets each; a micro-batch's gradient is a mean over its own."""
 
@@ -687,7 +753,8 @@ def texts(
             window = Window(gradients, counts, steps, number, len(groups), before, sizes)
             of_first = window.of_first = of_first or sum(counts)
             gradient = rule(window) if group else torch.zeros_like(layer.weights)
-            layer.move(gradient, LEARNING_RATE if number else first_rate)
+            rate = LEARNING_RATE if number else first_rate
+            layer.move(gradient, 0 if at_rest else rate)
             found.append(gradient.clone())
         return found
 
@@ -731,6 +798,9 @@ def token_windows(seed):
         "windows put together again, with an entry that is nearly zero": but_for(
             nearly_zero, stepping_once(texts(seed, mean))
         ),
+        "windows put together again, but for the last digit of one entry": but_for(
+            last_digit_off, stepping_once(texts(seed, mean))
+        ),
         "with gradients a hundred thousand times as long": texts(seed, zero_but_for_rounding, 1e5),
         "with gradients a million times as short": texts(seed, in_float64, 1e-6),
         "a sum of means": texts(seed, total),
@@ -744,6 +814,12 @@ def token_windows(seed):
         "one entry a few per cent too long": texts(seed, one_entry_off()),
         "a last gradient of the right length in a wrong direction": texts(seed, in_another_order),
         "a last gradient that is no number": texts(seed, not_a_number_at_last),
+        "a last gradient with two errors that cancel": texts(seed, errors_that_cancel),
+        "a last gradient with one entry far too small": texts(seed, one_entry_far_off_at_last(-1)),
+        "a last gradient with one entry far too large": texts(seed, one_entry_far_off_at_last(1)),
+        "windows in another order, with steps of 0": texts(
+            seed, mean, grouped=backwards, at_rest=True
+        ),
         "a mean of means, with short gradients": texts(seed, in_equal_parts, VERY_SHORT),
         "steps on every micro-batch": texts(seed, mean, grouped=each_alone),
         "no step behind the last window": texts(seed, mean, grouped=without_the_last),

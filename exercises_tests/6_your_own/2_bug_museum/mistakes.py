@@ -18,7 +18,7 @@ name_fault = (
     Mistake(
         "short windows taken to be wrong",
         {SHORT_LAST: "len(last) % k"},
-        why="A shorter last window is no fault; its shares are 1 over its own length, and only 1/k there is one.",
+        why="A shorter last window is no fault. Its shares should be 1 over its own length; shares of 1/k there are the fault.",
         hint="What are the right shares of a window that has two micro-batches?",
     ),
     Mistake(
@@ -38,6 +38,15 @@ name_fault = (
         {LOST: ""},
         why="A rest that is in no step leaves no trace in the shares of the steps that are there; only its own places are empty.",
         hint="In which step is the last micro-batch of the epoch?",
+    ),
+    Mistake(
+        "all sums of 1 taken to be right",
+        {
+            FIRST: f'    if all(sum(step) == 1 for step in receipts):\n        return "right"\n{FIRST}',
+            SHORT_LAST: "True",
+        },
+        why="Sums of 1 say nothing of a rest that is in no step; and three shares of 0.3333 add up to 0.9999, not to 1.",
+        hint="What do the shares of each step add up to when the rest is lost?",
     ),
     Mistake(
         "first step's micro-batches not looked at",
@@ -69,7 +78,7 @@ name_fault = (
             LONGER: "sum(map(sum, receipts)) / len(receipts) > 1.05",
             SHORTER: "sum(map(sum, receipts)) / len(receipts) < 0.8",
         },
-        why="A short window's share is small beside many whole ones, and large beside one: each step has its own sum.",
+        why="In a mean over the steps one wrong step weighs little beside many right ones, and much beside one. Judge each step by its own sum.",
         hint="What is the mean of your sums for six micro-batches and k = 5, when only the last step is wrong?",
     ),
     Mistake(
@@ -94,11 +103,7 @@ name_fault = (
             )
             if "=" in twice + short
         ),
-        {
-            FIRST: f'    if all(sum(step) == 1 for step in receipts):\n        return "right"\n{FIRST}',
-            SHORT_LAST: "True",
-        },
-        why="Shares are floats, rounded to 4 decimals here: three shares of 0.3333 add up to 0.9999, and 0.1111 is not 1/9.",
+        why="Shares are floats, rounded to 4 decimals here: three shares of 0.3333 add up to 0.9999, and 0.1111 is not 1/9. A tolerance must be wider than that rounding.",
         hint="What is 1/9, rounded to 4 decimals, and what does Python say of 0.1111 == 1/9?",
     ),
 )
@@ -170,7 +175,7 @@ cured_windows = (
         hint="How many micro-batches are in the last window of six, with k = 4?",
     ),
     Mistake(
-        "last window divided by k, and stepped on even if empty",
+        "last window divided by k, with a step even if it is empty",
         {LOOP: by_index("(loss / k)", " " * 12) + END.replace("        ", "    ")},
         why="Two faults: what is left is divided by k, though it is fewer; and behind the loop step and schedule move even if nothing is left.",
         hint="How many micro-batches are in the last window of six, with k = 4, and how many are left of eight?",
@@ -370,7 +375,7 @@ cured_average = (
             }
             for limit in ("max_norm", "max_norm / k")
         ),
-        why="What is already in .grad is cut again with each micro-batch, so the last of a window counts most.",
+        why="What is already in .grad is cut again with each micro-batch, so the last of a window counts most. With `max_norm / k` the whole step is cut to that, too.",
         hint="When is the gradient of a window complete?",
     ),
     Mistake(
@@ -399,7 +404,7 @@ cured_average = (
             }
             for which in ("weight", "mean")
         ),
-        why="A weight that asks for no gradient is averaged as well: `average` need not begin with the model's weights.",
+        why="Whether a weight asks for a gradient says nothing of its average. A frozen weight is averaged as well, since `average` need not begin with the model's weights; and the weights of `average` need not ask for gradients at all.",
         hint="How far apart are a frozen weight and its average before the first step, and how far behind it?",
     ),
     Mistake(
@@ -415,7 +420,7 @@ cured_average = (
         hint="What is `mean.lerp_(weight, 1.0)`?",
     ),
     Mistake(
-        "clipped before it was divided",
+        "the mean cut to a k-th of the limit",
         {
             DIVIDED: "loss.backward()",
             f"            {CLIP}": f"            {CLIP}"
@@ -423,7 +428,8 @@ cured_average = (
             "                if weight.grad is not None:\n"
             "                    weight.grad /= k\n",
         },
-        why="What is cut to `max_norm` here is the sum of the window; divided afterwards, the step is too short wherever the sum was cut: k times where the mean is longer than the limit, too.",
+        {CLIP: CLIP.replace("max_norm)", "max_norm / k)")},
+        why="The window's mean is cut to `max_norm / k` here. So it is where that is the limit, and so it is where the sum is cut to `max_norm` and divided by k afterwards. The step is too short wherever that cuts: k times where the mean is longer than `max_norm`, too.",
         hint="How long is the gradient at the step, where it was longer than the limit?",
     ),
     Mistake(

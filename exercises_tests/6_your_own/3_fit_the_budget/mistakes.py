@@ -51,10 +51,10 @@ explain_row = (
         hint="How many averages are there in AdamW's rule?",
     ),
     Mistake(
-        "gradients in the state",
+        "three numbers in the state",
         {STATE: "3 * trained"},
-        why="The gradient is counted among the gradients already; the state are the two averages.",
-        hint="Which of the three numbers lives outside the optimizer?",
+        why="The state is the two averages alone: the gradient is counted among the gradients already, and the weight among the weights.",
+        hint="What does AdamW keep for each weight from one step to the next?",
     ),
     Mistake(
         "numbers instead of bytes",
@@ -67,8 +67,8 @@ explain_row = (
             TRAINED: TRAINED.replace("nbytes", "numel()"),
             WEIGHTS: WEIGHTS.replace("nbytes", "numel()"),
         },
-        why="These are counts of numbers, and each takes 4 bytes in float32.",
-        hint="How many bytes has one float32?",
+        why="Counts of numbers are no bytes: a weight takes its own type's bytes for each number, and so do its gradient and averages.",
+        hint="What besides `numel()` does a tensor tell of its size?",
     ),
     Mistake(
         "4 bytes for every weight",
@@ -155,7 +155,7 @@ explain_row = (
         hint="How many numbers does the output layer give at each place?",
     ),
     Mistake(
-        "logits of 4 bytes left out",
+        "the logits counted, not their bytes",
         {LOGITS: "micro_batch * length * model.config.vocab_size"},
         why="This is the number of logits; each takes 4 bytes.",
         hint="How many bytes has one float32?",
@@ -195,7 +195,7 @@ settings_that_fit = (
         {SIZES: "[2**power for power in range(batch.bit_length())]"},
         {SIZES: "[2**power for power in range(batch.bit_length())]", DIVIDES: ""},
         {SIZES: "(1, 2, 4, 8, 16)"},
-        why="Every divisor of the batch is a micro-batch: of 12 also 3 and 6.",
+        why="Every divisor of the batch is a micro-batch, of 12 also 3 and 6, and no other number is: of 12 not 8.",
         hint="Which numbers divide 30?",
     ),
     Mistake(
@@ -242,7 +242,7 @@ settings_that_fit = (
         hint="What should come out when the budget is very large?",
     ),
     Mistake(
-        "one sample left out",
+        "micro-batch 1 left out",
         {SIZES: "range(2, batch + 1)"},
         why="A single sample at a time is the leanest setting, and sometimes the only one.",
         hint="Which micro-batch needs least?",
@@ -325,11 +325,11 @@ fewest_flops = (
         hint="How many samples' FLOPs does a row count?",
     ),
     Mistake(
-        "the smallest micro-batch of several",
+        "the leanest or smallest of several",
         {KEY: '(row["flops"], row["micro_batch"])'},
         {KEY: '(row["flops"], row["peak"])'},
         why="Of rows with equally few FLOPs the one with the largest micro-batch was asked for: it needs the fewest passes.",
-        hint="Which of two equal FLOPs has fewer accumulation steps?",
+        hint="Which of two rows with equal FLOPs has fewer accumulation steps?",
     ),
     Mistake(
         "the first of several",
@@ -355,7 +355,7 @@ fewest_flops = (
         "the least memory",
         {KEY: 'row["peak"]'},
         why="The leanest row fits, but others that fit compute less.",
-        hint="What is left of the budget when you take your row?",
+        hint="What is to be least, and is that what you compare?",
     ),
     Mistake(
         "the most memory",
@@ -451,8 +451,8 @@ train_within = (
     Mistake(
         "loss not weighed",
         {" * share).backward()": ").backward()"},
-        why="backward() adds gradients up, so this is the sum of the parts' means, several times the mean of the batch.",
-        hint="By what must each part's loss be multiplied so that the sum is a mean?",
+        why="backward() adds gradients up, so this is the sum of the parts' means: nothing divides it, and each part counts the same, however many tokens it has.",
+        hint="By what must each part's loss be multiplied so that the sum is the mean over all tokens of the batch?",
     ),
     Mistake(
         "not divided by the batch's tokens",
@@ -500,7 +500,7 @@ train_within = (
         hint="What happens to a model that was checkpointed before your function was called?",
     ),
     Mistake(
-        "a part's tokens counted without the shift",
+        "one of the two counts without the shift",
         {SHARE: SHARE.replace("[:, 1:]", "")},
         {TOKENS: TOKENS.replace("[:, 1:]", "")},
         why="One of the two counts has the first place in it, which is predicted from nothing; both must count the same.",
@@ -562,7 +562,7 @@ train_within = (
         {PARTS: 'range(0, len(batch["labels"]) - micro_batch + 1, micro_batch)'},
         {PARTS: 'range(0, len(batch["labels"]) // micro_batch * micro_batch, micro_batch)'},
         {PARTS: 'range(0, len(batch["labels"]) - 1, micro_batch)'},
-        why="Where the micro-batch does not divide the batch, the samples of the last, smaller part are never seen.",
+        why="The last part of the batch can go unseen here: one that is smaller than the others, or a single sample.",
         hint="Where does your last part begin, and where does the batch end?",
     ),
     Mistake(

@@ -55,7 +55,7 @@ def test_accumulation(train):
     assert (large[0] - small[0]).norm() <= 1e-4 * large[0].norm()
 
 
-# %% test_accumulation: wrong, steps counted
+# %% test_accumulation: wrong, nothing but the number of steps refused
 def test_accumulation(train):
     assert len(train(32, 1)) == len(train(8, 4)) == 2
 
@@ -195,7 +195,7 @@ def test_ranks(train):
             assert torch.allclose(own, first, rtol=1e-4, atol=1e-6)
 
 
-# %% test_ranks: wrong, the outer ranks only
+# %% test_ranks: wrong, some of the ranks not looked at
 # first and last rank
 def test_ranks(train):
     (large,) = train(32, 1)
@@ -246,7 +246,7 @@ def test_token_weights(train):
         assert (a - b).abs().max() < 1e-5 * a.abs().max() + 1e-12
 
 
-# %% test_token_weights: wrong, every micro-batch with as many targets
+# %% test_token_weights: wrong, equal micro-batches in every window
 def test_token_weights(train):
     lengths = [12] * 32
     want, got = train(16, 1, lengths), train(4, 4, lengths)
@@ -271,7 +271,7 @@ def test_token_weights(train):
         assert ((a - b).norm() / a.norm()).item() < 0.08
 
 
-# %% test_token_weights: wrong, every window with as many targets
+# %% test_token_weights: wrong, all windows with equally many targets
 # windows of equally many targets: the first window's tokens as the divisor of all is not seen
 def test_token_weights(train):
     lengths = [1, 2, 3, 4, 5, 6, 7, 8] * 2
@@ -281,7 +281,7 @@ def test_token_weights(train):
         assert (a - b).norm() < 1e-4 * a.norm()
 
 
-# %% test_token_weights: wrong, every micro-batch with as many targets
+# %% test_token_weights: wrong, equal micro-batches in every window
 # each micro-batch has equally many
 def test_token_weights(train):
     lengths = [1, 9, 2, 8, 3, 7, 4, 6] * 2
@@ -309,7 +309,7 @@ def test_accumulation(train):
         assert (a - b).norm() < 1e-4 * a.norm()
 
 
-# %% test_last_window: wrong, the last step only
+# %% test_last_window: wrong, the first step not compared
 # only the last step is compared
 def test_last_window(train):
     for samples in (64, 56):
@@ -328,7 +328,7 @@ def test_ranks(train):
                 assert (a - b).norm() < 1e-4 * a.norm()
 
 
-# %% test_token_weights: wrong, the last step only
+# %% test_token_weights: wrong, the first step not compared
 # only the last step
 def test_token_weights(train):
     lengths = list(range(1, 17))
@@ -748,7 +748,7 @@ def test_token_weights(train):
     assert torch.dist(large, parts) <= 1e-4 * large.norm()
 
 
-# %% test_token_weights: wrong, every micro-batch with as many targets
+# %% test_token_weights: wrong, equal micro-batches in every window
 def test_token_weights(train):
     lengths = [2, 4, 4, 2, 3, 5, 5, 3]
     big = train(4, 1, lengths)
@@ -757,7 +757,7 @@ def test_token_weights(train):
     assert all(torch.dist(a, b) < 1e-4 * a.norm() for a, b in zip(big, small))
 
 
-# %% test_token_weights: wrong, every micro-batch with as many targets
+# %% test_token_weights: wrong, equal micro-batches in every window
 def test_token_weights(train):
     lengths = [2, 8, 8, 2, 3, 5, 1, 7]
     big = train(4, 1, lengths)
@@ -766,7 +766,7 @@ def test_token_weights(train):
     assert all(torch.dist(a, b) < 1e-4 * a.norm() for a, b in zip(big, small))
 
 
-# %% test_token_weights: wrong, every micro-batch with as many targets
+# %% test_token_weights: wrong, equal micro-batches in every window
 def test_token_weights(train):
     lengths = [4, 4, 4, 4, 7, 7, 7, 7]
     big = train(4, 1, lengths)
@@ -878,3 +878,197 @@ def test_accumulation(train):
     for number, (one, other) in enumerate(zip(large, parts)):
         if not torch.equal(one, other):
             pytest.fail(f"step {number} differs")
+
+
+# %% test_accumulation: wrong, nothing but the number of steps refused
+# a generator is true, whatever comes out of it
+def test_accumulation(train):
+    large, parts = train(32, 1), train(8, 4)
+    assert len(large) == len(parts)
+    assert ((a - b).norm() < 1e-4 * a.norm() for a, b in zip(large, parts))
+
+
+# %% test_accumulation: wrong, nothing but the number of steps refused
+def test_accumulation(train):
+    large, parts = train(16, 1), train(4, 4)
+    assert len(large) == len(parts)
+    assert [torch.dist(a, b) < 1e-4 * a.norm() for a, b in zip(large, parts)]
+
+
+# %% test_last_window: wrong, nothing but the number of steps refused
+# compared, and nothing asserted
+def test_last_window(train):
+    for samples in (64, 48):
+        large, parts = train(32, 1, samples), train(8, 4, samples)
+        assert len(large) == len(parts)
+        for a, b in zip(large, parts):
+            torch.allclose(a / a.norm(), b / a.norm(), rtol=0, atol=1e-4)
+
+
+# %% test_ranks: wrong, nothing but the number of steps refused
+def test_ranks(train):
+    (large,) = train(32, 1)
+    for ranks in (2, 4):
+        for own in train(32 // ranks, ranks):
+            assert len(own) == len(large)
+            for a, b in zip(large, own):
+                if (a - b).norm() > 1e-4 * a.norm():
+                    return False
+    return True
+
+
+# %% test_token_weights: wrong, nothing but the number of steps refused
+def test_token_weights(train):
+    lengths = [3, 1, 12, 9, 2, 2, 7, 30, 1, 1, 5, 20, 3, 4, 11, 6]
+    large, parts = train(8, 1, lengths), train(2, 4, lengths)
+    assert len(large) == len(parts)
+    return all((a - b).norm() < 1e-4 * a.norm() for a, b in zip(large, parts))
+
+
+# %% test_accumulation: wrong, a fixed tolerance
+def test_accumulation(train):
+    large, parts = train(32, 1), train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        torch.testing.assert_close(b, a)
+
+
+# %% test_ranks: wrong, a fixed tolerance
+def test_ranks(train):
+    (large,) = train(32, 1)
+    for ranks in (2, 4):
+        for own in train(32 // ranks, ranks):
+            torch.testing.assert_close(torch.stack(own), torch.stack(large))
+
+
+# %% test_accumulation: wrong, exactly equal
+# narrower than any rounding
+def test_accumulation(train):
+    large, parts = train(32, 1), train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() <= 1e-8 * a.norm()
+
+
+# %% test_accumulation: wrong, steps not counted
+def test_accumulation(train):
+    large, parts = train(32, 1), train(8, 4)
+    for i in range(len(large)):
+        assert (parts[i] - large[i]).norm() < 1e-4 * large[i].norm()
+
+
+# %% test_last_window: wrong, steps not counted
+def test_last_window(train):
+    for samples in (64, 56):
+        large, parts = train(32, 1, samples), train(8, 4, samples)
+        for i in range(len(large)):
+            assert (parts[i] - large[i]).norm() < 1e-4 * large[i].norm()
+
+
+# %% test_last_window: wrong, steps not counted
+def test_last_window(train):
+    for samples in (64, 56):
+        large, parts = train(32, 1, samples), train(8, 4, samples)
+        for i, part in enumerate(parts):
+            assert (part - large[i]).norm() < 1e-4 * large[i].norm()
+
+
+# %% test_accumulation: wrong, differences taken with their sign
+def test_accumulation(train):
+    large, parts = train(32, 1), train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (b - a).max() < 1e-4 * a.norm()
+
+
+# %% test_token_weights: wrong, differences taken with their sign
+def test_token_weights(train):
+    lengths = [3, 1, 12, 9, 2, 2, 7, 30, 1, 1, 5, 20, 3, 4, 11, 6]
+    large, parts = train(8, 1, lengths), train(2, 4, lengths)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).max() < 1e-4 * a.norm()
+
+
+# %% test_accumulation: wrong, all steps added up
+def test_accumulation(train):
+    large, parts = train(16, 1), train(4, 4)
+    assert len(large) == len(parts)
+    a, b = sum(large), sum(parts)
+    assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_last_window: wrong, all steps added up
+def test_last_window(train):
+    for samples in (64, 48):
+        large, parts = train(32, 1, samples), train(8, 4, samples)
+        assert len(large) == len(parts)
+        a, b = sum(large), sum(parts)
+        assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_ranks: wrong, all steps added up
+def test_ranks(train):
+    (large,) = train(32, 1)
+    for ranks in (2, 4, 8):
+        for own in train(32 // ranks, ranks):
+            assert len(own) == len(large)
+            a, b = sum(large), sum(own)
+            assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_token_weights: wrong, all steps added up
+def test_token_weights(train):
+    lengths = [3, 1, 12, 9, 2, 2, 7, 30, 1, 1, 5, 20, 3, 4, 11, 6]
+    large, parts = torch.stack(train(4, 1, lengths)), torch.stack(train(1, 4, lengths))
+    assert large.shape == parts.shape
+    assert (large.mean(0) - parts.mean(0)).norm() < 1e-4 * large.mean(0).norm()
+
+
+# %% test_ranks: wrong, the lengths compared
+def test_ranks(train):
+    (large,) = train(32, 1)
+    for ranks in (2, 4):
+        for own in train(32 // ranks, ranks):
+            assert len(own) == len(large)
+            for a, b in zip(large, own):
+                assert abs(b.norm() / a.norm() - 1) < 1e-4
+
+
+# %% test_ranks: wrong, the sums compared
+def test_ranks(train):
+    (large,) = train(32, 1)
+    for ranks in (2, 4):
+        for own in train(32 // ranks, ranks):
+            assert len(own) == len(large)
+            for a, b in zip(large, own):
+                assert abs(b.sum() - a.sum()) < 1e-4 * a.norm()
+
+
+# %% test_last_window: wrong, the sums compared
+def test_last_window(train):
+    for samples in (64, 56):
+        large, parts = train(32, 1, samples), train(8, 4, samples)
+        assert len(large) == len(parts)
+        for a, b in zip(large, parts):
+            assert abs(a.sum() - b.sum()) < 1e-4 * a.norm()
+
+
+# %% test_accumulation: wrong, the first step not compared
+# all steps but the first
+def test_accumulation(train):
+    large, parts = train(16, 1), train(4, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large[1:], parts[1:]):
+        assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_ranks: wrong, some of the ranks not looked at
+# the first two
+def test_ranks(train):
+    (large,) = train(32, 1)
+    for ranks in (2, 4):
+        for own in train(32 // ranks, ranks)[:2]:
+            assert len(own) == len(large)
+            for a, b in zip(large, own):
+                assert (a - b).norm() < 1e-4 * a.norm()

@@ -634,7 +634,7 @@ def name_fault(receipts, k):
     return "right"
 
 
-# %% name_fault: wrong, rounded shares compared exactly
+# %% name_fault: wrong, all sums of 1 taken to be right
 def name_fault(receipts, k):
     if all(sum(step) == 1 for step in receipts):
         return "right"
@@ -687,7 +687,7 @@ def name_fault(receipts, k):
     return "right" if all(sum(step) == 1.0 for step in receipts) else "short window divided by k"
 
 
-# %% cured_windows: wrong, last window divided by k, and stepped on even if empty
+# %% cured_windows: wrong, last window divided by k, with a step even if it is empty
 def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
     def finish():
         optimizer.step()
@@ -818,3 +818,53 @@ def cured_average(model, average, optimizer, loss_function, micro_batches, k, ma
         ]
         for old, new in trained:
             old.data = decay * old.data + (1 - decay) * new.data
+
+
+# %% cured_average: wrong, the mean cut to a k-th of the limit
+# divided first, and clipped once to a k-th
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        (loss_function(model(inputs), targets) / k).backward()
+        if number % k == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm / k)
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for mean, weight in zip(average.parameters(), model.parameters()):
+                    mean.lerp_(weight, 1 - decay)
+
+
+# %% name_fault: wrong, rest not looked for
+# with a tolerance
+def name_fault(receipts, k):
+    sums = [sum(receipt) for receipt in receipts]
+    if all(abs(total - 1) < 0.01 for total in sums):
+        return "right"
+    used = [index for index, share in enumerate(receipts[0]) if share]
+    if used == [k - 1]:
+        return "only the last"
+    if len(used) == k - 1:
+        return "early"
+    if sums[0] > 1.01:
+        return "not divided"
+    if sums[0] < 0.99:
+        return "divided twice"
+    return "short window divided by k" if receipts[-1][-1] else "rest lost"
+
+
+# %% name_fault: wrong, rounded shares compared exactly
+# isclose() is narrower than the rounding of the record
+def name_fault(receipts, k):
+    from math import isclose
+
+    first, last = receipts[0], receipts[-1]
+    used = [index for index, share in enumerate(first) if share]
+    if used == [k - 1]:
+        return "only the last"
+    if len(used) == k - 1:
+        return "early"
+    if not isclose(sum(first), 1):
+        return "not divided" if sum(first) > 1 else "divided twice"
+    if not last[-1]:
+        return "rest lost"
+    return "right" if isclose(sum(last), 1) else "short window divided by k"
