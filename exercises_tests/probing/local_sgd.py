@@ -129,7 +129,8 @@ class Diary(Recorder):
 
     def _quiet_afterwards(self) -> bool:
         """Whether a further step of the optimizer, which has no gradients, sends nothing: a hook that was left on it would."""
-        sent = len(self.rank.sent)
+        sent, steps = len(self.rank.sent), len(self.weights)
+        self.rank.steps = lambda: steps  # of the answer, without this one
         self.optimizer.zero_grad()
         self.optimizer.step()
         return len(self.rank.sent) == sent

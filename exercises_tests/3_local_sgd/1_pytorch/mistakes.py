@@ -101,7 +101,7 @@ train_local_sgd = (
         {
             f"{UPDATE}{AVERAGE}": f"        if {DUE}:\n{indent(MEAN_GRADIENTS, ' ' * 12)}{UPDATE}",
         },
-        why="A common gradient makes one common step; the distance that the replicas have gone apart in the steps before stays as it is.",
+        why="Averaged gradients do not bring the weights together, which have gone apart in the steps before.",
         hint="After H steps alone the replicas have different weights: which tensors must be averaged so that they are equal again?",
     ),
     Mistake(
@@ -149,7 +149,7 @@ train_local_sgd = (
         "gradients averaged at every step",
         {UPDATE: f"{indent(MEAN_GRADIENTS, ' ' * 8)}{UPDATE}"},
         {START: "    model = DistributedDataParallel(model)\n"},
-        why="The replicas never go apart, so nothing is left to average: this is the every-step synchronisation that Local SGD was to avoid.",
+        why="The replicas never go apart, so nothing is left to average: this is the every-step synchronisation that Local SGD was to avoid. DistributedDataParallel does it in each backward pass, and may stop with an error where a weight has no gradient; what that error advises would not help here.",
         hint="What does a rank need from the others between two averages?",
     ),
     Mistake(
@@ -167,7 +167,7 @@ train_local_sgd = (
         counting_micro_batches("number % local_steps == 0 and number % accumulation_steps"),
         counting_micro_batches("number % local_steps == 0 or number == len(mine)"),
         counting_micro_batches("number % local_steps == 0"),
-        why="H is a number of optimizer steps; counted in micro-batches the averages come more often, and in the middle of a window.",
+        why="H is a number of optimizer steps; counted in micro-batches the averages come at other moments, or not at all.",
         hint="By how much does your counter grow in one window of k micro-batches?",
     ),
     Mistake(
@@ -177,9 +177,9 @@ train_local_sgd = (
         hint="What does `all_reduce` return with `async_op=True`, and what is it for?",
     ),
     Mistake(
-        "the mean kept in a tensor of its own",
+        "no average in the weights",
         {SUM + DIVISION: "dist.all_reduce(parameter.data / world_size)"},
-        why="The ranks send their weights at the right moments, but the mean stays in a tensor that no model computes with.",
+        why="The ranks meet at the right moments, but no weight changes by it: the mean may stand in a tensor of its own, or be one of gradients that the optimizer has already used.",
         hint="Into which tensors does your function write the mean?",
     ),
     Mistake(
@@ -187,7 +187,7 @@ train_local_sgd = (
         {**IN_DUE_WINDOWS, AVERAGE: ""},
         {**IN_DUE_WINDOWS, DUE: "step == steps"},
         {f"{UPDATE}{AVERAGE}": f"{AVERAGE}{UPDATE}"},
-        why="The average comes before the optimizer's step, so the last step before it is not in it and the replicas part again at once.",
+        why="An average comes before the optimizer's step of its window, so that step is not in it and the replicas part again at once.",
         hint="In which order do the last backward pass of a window, the optimizer's step and the average come?",
     ),
     Mistake(
@@ -214,7 +214,7 @@ train_local_sgd = (
         {
             "        dist.broadcast": "        if parameter.requires_grad:\n            dist.broadcast",
         },
-        why="Frozen weights do not change, so where they differ at the start they differ for good, and each rank trains another network.",
+        why="Frozen weights take part in the forward pass: where they differ, each rank trains another network. All ranks were to begin with rank 0's, frozen ones included.",
         hint="Does a weight have to be trained in order to matter in the forward pass?",
     ),
     Mistake(
@@ -233,7 +233,7 @@ train_local_sgd = (
         hint="Which slice takes every N-th element of a list, from the r-th on?",
     ),
     Mistake(
-        "mean or rank 0's weights on one rank only",
+        "the mean on rank 0 only",
         {
             SUM + DIVISION: """total = parameter.data.clone()
                 dist.all_reduce(total)
@@ -274,7 +274,7 @@ train_local_sgd = (
         {
             f"{UPDATE}{AVERAGE}": f"        optimizer.step()\n{AVERAGE}            optimizer.zero_grad()\n"
         },
-        why="Between two averages every step takes the sum of all gradients since the last one.",
+        why="The gradients are emptied only at an average: until then each step takes all of them, added up.",
         hint="Under which condition stands your `zero_grad`, and how often does it hold?",
     ),
     Mistake(

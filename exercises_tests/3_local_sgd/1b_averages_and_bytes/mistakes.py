@@ -65,7 +65,7 @@ train_with_averager = (
         {"period=local_steps, warmup_steps=local_steps - 1": "period=1"},
         {"period=local_steps, warmup_steps=local_steps - 1": "period=1", **NO_LAST},
         why="The ranks average after each step, whatever the period: this is the synchronisation that Local SGD was to avoid.",
-        hint="Which argument of your function says how rarely the ranks meet?",
+        hint="Which of your lines make the ranks meet, and how often does each of them run?",
     ),
     Mistake(
         "averaged at the end only",
@@ -119,24 +119,24 @@ train_with_averager = (
         OF_THE_AVERAGER,
         {**OF_THE_AVERAGER, **NO_WARM_UP},
         why="After the loop the averager is asked for one more step, and its counter decides: it averages only when that number happens to suit.",
-        hint="What does `average_parameters` of the averager do when its counter is no multiple of the period?",
+        hint="What does `average_parameters` of the averager do in a call between two periods?",
     ),
     Mistake(
         "averaged before the step",
         {STEP + ASKED: ASKED + STEP},
         {STEP + ASKED: ASKED + STEP, **NO_LAST},
         {LAST: "", STEP: STEP_AFTER_THE_MEAN, ASKED: "", **COUNTED},
-        why="The average comes before the optimizer's step, so the last step is not in it and the replicas part again at once.",
+        why="An average comes before the optimizer's step, so that step is not in it and the replicas part again at once.",
         hint="In which order do the backward pass, the optimizer's step and the average come?",
     ),
     Mistake(
-        "the mean kept in a tensor of its own",
+        "no average in the weights",
         {
             LAST: "",
             ASKED: f"{DUE}total = nn.utils.parameters_to_vector(model.parameters()).detach()\n            dist.all_reduce(total)\n",
             **COUNTED,
         },
-        why="The ranks send their weights at the right moments, but the mean stays in a tensor that no model computes with.",
+        why="The ranks meet at the right moments, but no weight changes by it: the mean may stand in a tensor of its own, or be one of gradients that the optimizer has already used.",
         hint="Into which tensors does your function write the mean?",
     ),
     Mistake(
@@ -160,10 +160,10 @@ train_with_averager = (
         hint="Which of your lines needs an answer from the other ranks?",
     ),
     Mistake(
-        "averaged after zero_grad",
+        "the averager given nothing to average",
         {ZERO: "", STEP: STEP + ZERO},
-        why="The averager takes only parameters that have a gradient, and after `zero_grad` there are none (torch 2.13).",
-        hint="Which parameters does torch's averager leave out, and what does `zero_grad` do to `.grad`?",
+        why="The averager found no parameter with a gradient (torch 2.13): after `zero_grad` there is none, and a generator such as `model.parameters()`, made once before the loop, is used up by the first average.",
+        hint="Where does your loop call `zero_grad`, and does each average get a fresh `model.parameters()`?",
     ),
     Mistake(
         "rank 0's weights in place of the last average",
@@ -196,13 +196,13 @@ train_with_averager = (
         hint="What does `all_reduce` leave in the tensor when both ranks hold 1.0?",
     ),
     Mistake(
-        "last average of the gradients",
+        "last average not in the weights",
         {
             SUM: "if parameter.grad is not None:\n            dist.all_reduce(parameter.grad)",
             DIVISION: "\n            parameter.grad /= dist.get_world_size()",
         },
-        why="After the last step no gradient is used any more; it is the weights that differ.",
-        hint="Which tensors of the two ranks are to be equal at the end?",
+        why="The ranks meet after the last step, but the weights stay as they were: the mean may stand in a tensor of its own, or be one of gradients, which nobody uses any more.",
+        hint="Into which tensors does your last average write?",
     ),
     Mistake(
         "gradients averaged in place of the weights",
@@ -212,7 +212,7 @@ train_with_averager = (
             ASKED: "",
             **NO_LAST,
         },
-        why="With the same gradient the ranks make the same step, but from weights that are apart already, and they stay apart.",
+        why="Averaged gradients do not bring the weights together, which have gone apart in the steps before.",
         hint="Which tensors of the ranks are to be equal after step H?",
     ),
     Mistake(
@@ -275,7 +275,7 @@ communication = (
         "everything in state_dict() counted",
         {TRAINED: "for parameter in model.state_dict().values()\n"},
         why="`state_dict()` names a shared weight twice and holds frozen weights and buffers, too; only what trains is sent, each tensor once.",
-        hint="Which of the tensors in `state_dict()` have a gradient, and which does it name twice?",
+        hint="Which of the names in `state_dict()` are those of trained parameters, and which weight has two names?",
     ),
     Mistake(
         "micro-batches in place of optimizer steps",
@@ -477,7 +477,7 @@ average_replicas = (
             {LOOP: NEW_PARAMETERS.format(frozen=frozen) + "    for tensor in model.buffers():\n"}
             for frozen in (", requires_grad=parameter.requires_grad", "")
         ),
-        why="The optimizer, and every layer that shares a weight, go on with the old parameters: the values are to change, not the objects.",
+        why="The optimizer goes on with the old parameters, and layers that shared a weight have one each: the values are to change, not the objects.",
         hint="After your function, do two layers that shared a weight still share it?",
     ),
     Mistake(
@@ -497,7 +497,7 @@ average_replicas = (
         {PARAMETERS: f"{PARAMETERS} if parameter.grad is not None", **NO_BUFFERS},
         {PARAMETERS: f"{PARAMETERS} if parameter.grad is not None"},
         {LOOP: f"{TORCHS_FUNCTION}    for tensor in model.buffers():\n"},
-        why="After `zero_grad` no parameter has a gradient, so nothing is averaged (torch's own function then has nothing to glue together and raises).",
+        why="A parameter without a gradient is passed over: a frozen one always, and after `zero_grad` all of them. Torch's own function then has nothing to glue together and raises an error.",
         hint="What is `parameter.grad` after `zero_grad`?",
     ),
     Mistake(
@@ -505,7 +505,7 @@ average_replicas = (
         SENT_BY_RANK_0,
         {**SENT_BY_RANK_0, **NO_BUFFERS},
         {BODY: "        dist.broadcast(tensor, src=0)\n"},
-        why="The ranks are equal again, but what the others have learned is thrown away.",
+        why="What rank 0 sends is equal on all ranks, but what the others have learned is thrown away.",
         hint="How much does rank 1 count in the result?",
     ),
     Mistake(
@@ -530,7 +530,7 @@ average_replicas = (
             "parameter.data for": "parameter.grad for",
             PARAMETERS: f"{PARAMETERS} if parameter.grad is not None",
         },
-        why="The model's own weights hold what they held before: the mean went into new tensors, or into the gradients.",
+        why="The model's own weights hold what they held before: no mean was made of them, or it went into new tensors, or the gradients were averaged.",
         hint="Into which tensors does your function write, and are they those that the model computes with?",
     ),
     Mistake(

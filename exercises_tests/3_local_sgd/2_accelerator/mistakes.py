@@ -78,16 +78,16 @@ train_locally = (
         hint="Who tells LocalSGD that an optimizer step has been made?",
     ),
     Mistake(
-        "LocalSGD made but not entered",
+        "averages, but not under no_sync",
         {WITH + LOOP: f"    local_sgd = {LOCAL_SGD}\n{indent(dedent(LOOP), '    ')}"},
-        why="Without `with` the model is never put under `no_sync`: DDP goes on averaging the gradients of every window, and the averages come on top.",
+        why="The model was never put under `no_sync` (a LocalSGD that is not entered with `with` does not do it): DDP goes on averaging the gradients of every window, and the averages of the weights come on top.",
         hint="What does `LocalSGD.__enter__` do to the model?",
     ),
     Mistake(
-        "a context for each micro-batch",
+        "averaged after every micro-batch",
         {WITH + FOR: f"{FOR.removeprefix('    ')}    {WITH}"},
-        why="Each context averages when it is left, so with one for each micro-batch the ranks average after every micro-batch; and its counter starts anew each time.",
-        hint="How often is `__exit__` called when the `with` stands inside the loop?",
+        why="The ranks average after every micro-batch: a context that is entered in the loop averages each time it is left, and one with `local_sgd_steps=1` at each call of `local_sgd.step()`.",
+        hint="Which of your lines averages, `local_sgd.step()` or the end of the `with`, and how often is it reached?",
     ),
     Mistake(
         "the plain model given to LocalSGD",
@@ -252,7 +252,7 @@ local_sgd_traffic = (
     Mistake(
         "micro-batches counted with the guard",
         {CALLS: "micro_batches"},
-        why="With the guard `local_sgd.step()` is called once for each optimizer step, so only every k-th micro-batch counts.",
+        why="With the guard `local_sgd.step()` is called once for each optimizer step: at the end of every window, the shorter last one included.",
         hint="How often is `sync_gradients` true in one window?",
     ),
     Mistake(
@@ -304,16 +304,16 @@ local_sgd_traffic = (
         hint="How many times does the loop over the parameters run in one pass?",
     ),
     Mistake(
-        "an average after the first call",
+        "an average too many where calls are left over",
         {AVERAGES: "-(-calls // local_steps) + 1"},
-        why="The counter is raised before it is compared, so the first periodic average comes after H calls, not after the first.",
-        hint="After which call is the counter a multiple of H for the first time?",
+        why="There is a periodic average after H calls, 2 H calls and so on, and none for what is left after the last multiple: that is taken in by the average on exit alone.",
+        hint="With 5 calls and H = 2: after which calls is there an average, and what comes on exit?",
     ),
     Mistake(
-        "an average for each optimizer step",
+        "an average for each step or call",
         {AVERAGES: "optimizer_steps"},
         {AVERAGES: "calls"},
-        why="That is how often DDP sends; Local SGD lets H steps pass between two averages.",
+        why="This is an average at every optimizer step, or at every call; Local SGD lets H calls of `local_sgd.step()` pass between two averages.",
         hint="What is `local_steps` for?",
     ),
     Mistake(
@@ -323,7 +323,7 @@ local_sgd_traffic = (
             "-(-micro_batches // accumulation_steps)": "micro_batches / accumulation_steps",
             AVERAGES: "calls / local_steps + 1",
         },
-        why="Averages come whole: what is left after the last multiple of H makes no periodic average.",
-        hint="Which division of Python gives whole numbers?",
+        why="Optimizer steps and averages come whole: a shorter window makes a whole step, but what is left after the last multiple of H makes no periodic average.",
+        hint="Of the two divisions, which must be rounded up, and which down?",
     ),
 )

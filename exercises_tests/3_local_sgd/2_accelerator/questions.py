@@ -54,7 +54,7 @@ def traffic(draw):
             "the average on exit forgotten",
             "optimizer steps counted without the guard",
             "micro-batches counted with the guard",
-            "an average after the first call",
+            "an average too many where calls are left over",
         ),
         shown=lambda found: str(found[0]),
     )

@@ -67,7 +67,7 @@ LocalSGDCallback = (
         {"        self.alone = model.no_sync()\n": "", ENTER: "", EXIT: ""},
         {ENTER: "", EXIT: ""},
         {ENTER: ""},
-        why="The model was never put under `no_sync` (making the context is not entering it), so DDP goes on averaging gradients in every step; the averages come on top.",
+        why="The model was never put under `no_sync` (making the context is not entering it), so DDP goes on averaging gradients in every step; the averages come on top. A context that was never entered cannot be left.",
         hint="What must be called on the context that `no_sync()` returns, if there is no `with`?",
     ),
     Mistake(
@@ -111,8 +111,8 @@ LocalSGDCallback = (
         "one step late",
         {DUE: "state.global_step and state.global_step % self.local_steps == 0"},
         {DUE: "(self.steps - 1) and (self.steps - 1) % self.local_steps == 0"},
-        why="In `on_optimizer_step` the step that was just made is not yet in `state.global_step`, so the averages come after steps H + 1, 2 H + 1 and so on.",
-        hint="What is `state.global_step` in on_optimizer_step after the very first optimizer step?",
+        why="The averages come after steps H + 1, 2 H + 1 and so on: what is divided by H is one less than the number of steps made. In `on_optimizer_step` that holds of `state.global_step`.",
+        hint="Which number do you divide by H after the very first optimizer step?",
     ),
     Mistake(
         "messages between the averages",
@@ -126,7 +126,7 @@ LocalSGDCallback = (
         {"on_optimizer_step": "on_substep_end"},
         {ON_OPTIMIZER_STEP: f"{ON_OPTIMIZER_STEP}\n{method('on_substep_end', WHEN_DUE)}"},
         {ON_OPTIMIZER_STEP: f"{ON_OPTIMIZER_STEP}\n{method('on_substep_end', COUNT)}"},
-        why="`on_substep_end` comes after micro-batches, so the averages come too often or inside windows.",
+        why="`on_substep_end` comes after each micro-batch of a window but the last, and never where a window is one micro-batch: who counts there averages inside windows, too often, or not at all.",
         hint="Which event comes once for each optimizer step?",
     ),
     Mistake(
@@ -177,15 +177,15 @@ LocalSGDCallback = (
         hint="What does the Trainer do right after on_step_end?",
     ),
     Mistake(
-        "saving after an epoch forgotten",
+        "saving and evaluating after an epoch overlooked",
         {ON_EPOCH_END: ""},
-        why="With the strategy `epoch` the flags are set in on_epoch_end, after the last on_step_end has passed.",
+        why="With the strategy `epoch` the flags are set in on_epoch_end, after the last on_step_end has passed: an average is due there, too.",
         hint="In which event does the Trainer decide to save when `save_strategy` is `epoch`?",
     ),
     Mistake(
-        "saving after steps forgotten",
+        "saving and evaluating after steps overlooked",
         {ON_STEP_END: ""},
-        why="With the strategy `steps` the flags are set in on_step_end, and the Trainer saves right after it.",
+        why="With the strategy `steps` the flags are set in on_step_end, and the Trainer saves or evaluates right after it: an average is due there, too.",
         hint="In which event does the Trainer decide to save when `save_strategy` is `steps`?",
     ),
     Mistake(
@@ -197,7 +197,7 @@ LocalSGDCallback = (
     Mistake(
         "averaged before logging, too",
         asking(f"{ASKED} or control.should_log"),
-        why="What is logged is the loss, which every rank has by itself: an average is due before the Trainer saves or evaluates, not before it logs.",
+        why="What is logged comes from steps that are over, and the weights are not used for it: an average is due before the Trainer saves or evaluates, not before it logs.",
         hint="Which of the flags of `control` announce that the weights are used by somebody else?",
     ),
     Mistake(
@@ -238,14 +238,14 @@ LocalSGDCallback = (
         {
             MEAN: f"        if not self.trainer.is_world_process_zero():\n            return\n{MEAN}",
         },
-        why="An all-reduce needs every rank; rank 0 waits for the others in vain.",
+        why="An all-reduce needs every rank, and here rank 0 is alone in it.",
         hint="With whom does rank 0 average?",
     ),
     Mistake(
         "gradients averaged instead of weights",
         {**GRADIENTS, "on_optimizer_step": "on_pre_optimizer_step"},
         GRADIENTS,
-        why="Averaged gradients make one step equal; the weights, which have drifted apart in the steps before, stay apart.",
+        why="The weights have drifted apart in the steps before, and averaged gradients do not bring them together: neither before the step nor after it, when nobody uses the gradients any more.",
         hint="Which of the two has moved apart in the steps without synchronisation?",
     ),
     Mistake(
@@ -256,7 +256,7 @@ LocalSGDCallback = (
             ON_OPTIMIZER_STEP: "",
             ON_STEP_END: ON_STEP_END.replace(ASKED, "state.global_step % self.local_steps == 0"),
         },
-        why="torch's averager only takes parameters that have a gradient; in on_step_end, on_epoch_end and on_train_end the Trainer has set them to None.",
+        why="torch's averager only takes parameters that have a gradient; in on_step_end, on_epoch_end and on_train_end the Trainer has set the gradients to None.",
         hint="Which parameters does `PeriodicModelAverager` leave out?",
     ),
     Mistake(
@@ -267,7 +267,7 @@ LocalSGDCallback = (
             REFUSAL: "        from contextlib import nullcontext\n\n",
             "model.no_sync()": f"nullcontext() if {NO_DDP} else model.no_sync()",
         },
-        why="A sharded model has `no_sync`, too, but holds only a part of the weights on each rank; averaging these parts would mix different weights.",
+        why="A sharded model may have `no_sync`, too, but each rank holds only a part of the weights, of the gradients or of the optimizer's state, and cannot train alone.",
         hint="Of which class must `trainer.model_wrapped` be, and what do you do if it is not?",
     ),
     Mistake(
@@ -363,7 +363,7 @@ same_as_ddp = (
         "only the optimizer looked at",
         {SAME: 'optimizer == "sgd"'},
         why="Clipping is not linear in the gradient, and with H above 1 the ranks take gradients at different weights: either parts Local SGD from DDP under SGD, too.",
-        hint="Which of the five arguments do you not use?",
+        hint="You use one of the five arguments: which of the other four make a step that is not linear in the gradient, or gradients at different weights?",
     ),
     Mistake(
         "everything taken for equal",

@@ -39,7 +39,7 @@ ratios = (
     Mistake(
         "the raw figures divided",
         SECONDS | WITH_CONTEXT,
-        why="These are the columns that the lesson began with: the context is in the memory, and the times are for different numbers of samples.",
+        why="These are the columns that the lesson began with, raw against raw: the context is still in the memory, and the times may be for different numbers of samples.",
         hint="What must be taken from each memory, and by what must each time be divided, before two rows are compared?",
     ),
     Mistake(
@@ -175,7 +175,7 @@ largest_micro_batch = (
         {SIZES: HALVES},
         {SIZES: HALVES.replace("]", " if effective_batch % 2**power == 0]")},
         {SIZES: HALVES, DIVIDES: ""},
-        why="Other divisors of the effective batch are as good, and a larger one of them fits.",
+        why="Other divisors of the effective batch than its half, the half of that and so on are as good, and may be larger; half of an odd number, rounded, need not be one.",
         hint="Into which equal parts can 48 samples be cut?",
     ),
     Mistake(
@@ -236,7 +236,7 @@ choose_row = (
     Mistake(
         "fullest row that fits",
         {BEST: 'max(fitting, key=lambda row: row["memory"])'},
-        why="The row that fills the budget best need not be the fastest: a saving that costs speed takes room, too.",
+        why="The row that fills the budget best need not be the fastest: a row may be both slower and larger than another.",
         hint="Which of the three numbers of a row should be the largest, once it fits?",
     ),
     Mistake(

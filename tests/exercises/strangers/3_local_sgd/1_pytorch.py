@@ -378,7 +378,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 dist.broadcast(p.data, src=0)
 
 
-# %% train_local_sgd: wrong, the mean kept in a tensor of its own
+# %% train_local_sgd: wrong, no average in the weights
 # The mean is made in a copy and never written back.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
@@ -617,7 +617,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
         optimizer.zero_grad()
 
 
-# %% train_local_sgd: wrong, the mean kept in a tensor of its own
+# %% train_local_sgd: wrong, no average in the weights
 # the sum goes into a temporary
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -896,3 +896,43 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data /= n
+
+
+# %% train_local_sgd: wrong, no average in the weights
+# Gradients are averaged when the optimizer has already used them.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                if p.grad is not None:
+                    dist.all_reduce(p.grad)
+                    p.grad /= n
+        optimizer.zero_grad()
+
+
+# %% train_local_sgd: wrong, frozen weights left out at the start
+# Frozen weights are neither sent at the start nor averaged.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    n = dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for p in trained:
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in trained:
+                dist.all_reduce(p.data)
+                p.data.div_(n)

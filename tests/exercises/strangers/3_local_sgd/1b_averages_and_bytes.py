@@ -195,7 +195,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
         p.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong, averaged after zero_grad
+# %% train_with_averager: wrong, the averager given nothing to average
 # The gradients are cleared before the averager looks for them: it raises.
 def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -906,7 +906,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
         parameter.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong, the mean kept in a tensor of its own
+# %% train_with_averager: wrong, no average in the weights
 # the mean is kept in a temporary: vector_to_parameters is forgotten
 def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     def average():
@@ -1144,3 +1144,70 @@ def communication(model, micro_batches, devices, accumulation_steps, local_steps
     steps = micro_batches // devices // accumulation_steps
     weights = [p for p in model.parameters() if p.requires_grad]
     return -(steps // -(local_steps or 1)), sum(p.nbytes for p in weights)
+
+
+# %% train_with_averager: wrong, no average in the weights
+# gradients, which the step has already used
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p in model.parameters():
+                if p.grad is not None:
+                    dist.all_reduce(p.grad)
+                    p.grad /= n
+
+
+# %% train_with_averager: wrong, last average not in the weights
+# the last mean stays in a flat tensor
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    averager = PeriodicModelAverager(period=local_steps, warmup_steps=local_steps - 1)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+    total = nn.utils.parameters_to_vector(model.parameters()).detach()
+    dist.all_reduce(total)
+    total /= dist.get_world_size()
+
+
+# %% train_with_averager: wrong, the averager given nothing to average
+# the generator is used up by the first average
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    averager = PeriodicModelAverager(period=local_steps, warmup_steps=local_steps - 1)
+    parameters = model.parameters()
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(parameters)
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.data)
+        parameter.data /= dist.get_world_size()
+
+
+# %% train_with_averager: wrong, averaged in every step
+# what belongs behind the loop stands in it
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    averager = PeriodicModelAverager(period=local_steps, warmup_steps=local_steps - 1)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.data)
+            parameter.data /= dist.get_world_size()
+
+
+# %% average_replicas: wrong, the weights left as they were
+# `.data` never requires a gradient
+def average_replicas(model):
+    for tensor in [*(p.data for p in model.parameters()), *model.buffers()]:
+        if tensor.is_floating_point() and tensor.requires_grad:
+            dist.all_reduce(tensor)
+            tensor /= dist.get_world_size()

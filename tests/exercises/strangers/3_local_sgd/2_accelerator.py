@@ -335,7 +335,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong, a context for each micro-batch
+# %% train_locally: wrong, averaged after every micro-batch
 # A context of its own for every micro-batch: its exit averages each time.
 def switch_on(model):
     (
@@ -857,3 +857,49 @@ def local_sgd_traffic(
         counted = (micro_batches + accumulation_steps - 1) // accumulation_steps
     n = 1 + counted // local_steps
     return n, parameters, n * model_bytes
+
+
+# %% train_locally: wrong, averages, but not under no_sync
+# By hand, under plain DDP, and without an average at the end.
+def switch_on(model):
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
+
+
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    switch_on(model)
+    net, opt, loader = accelerator.prepare(model, optimizer, dataloader)
+    steps = 0
+    for batch in loader:
+        with accelerator.accumulate(net):
+            accelerator.backward(net(**batch).loss)
+            opt.step()
+            opt.zero_grad()
+            if accelerator.sync_gradients:
+                steps += 1
+                if steps % local_steps == 0:
+                    for p in net.parameters():
+                        p.data.copy_(accelerator.reduce(p.data, reduction="mean"))
+
+
+# %% train_locally: wrong, averaged after every micro-batch
+# One context, which averages at each call.
+def switch_on(model):
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
+
+
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    switch_on(model)
+    net, opt, loader = accelerator.prepare(model, optimizer, dataloader)
+    with LocalSGD(accelerator=accelerator, model=net, local_sgd_steps=1) as local_sgd:
+        for batch in loader:
+            with accelerator.accumulate(net):
+                accelerator.backward(net(**batch).loss)
+                opt.step()
+                opt.zero_grad()
+                local_sgd.step()

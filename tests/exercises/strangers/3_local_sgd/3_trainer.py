@@ -183,7 +183,7 @@ class LocalSGDCallback(TrainerCallback):
         self.alone.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong, saving after an epoch forgotten
+# %% LocalSGDCallback: wrong, saving and evaluating after an epoch overlooked
 # Nothing is averaged before what happens at the end of an epoch.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -221,7 +221,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong, saving after steps forgotten
+# %% LocalSGDCallback: wrong, saving and evaluating after steps overlooked
 # Nothing is averaged before what happens after a step.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
