@@ -372,7 +372,7 @@ quantise = (
         "rounded towards zero",
         {CODES: "(wanted / scale).to(torch.int8)"},
         {CODES: "(wanted / scale).trunc().to(torch.int8)"},
-        why="`to(torch.int8)` cuts off what stands behind the point; the nearest whole number is at most a half away.",
+        why="`to(torch.int8)` cuts off what stands behind the point, as `trunc()` does; the nearest whole number is at most a half away.",
         hint="What does `torch.tensor(2.9).to(torch.int8)` give?",
     ),
     Mistake(
@@ -397,17 +397,17 @@ quantise = (
         hint="Which is the largest whole number that `torch.int8` holds?",
     ),
     Mistake(
-        "255 steps for the whole range",
+        "more than 127 steps on each side",
         {SCALE: "wanted.abs().max().item() / 255"},
         {SCALE: "2 * wanted.abs().max().item() / 255"},
-        why="Codes have a sign: from -127 to 127 there are 127 steps on each side of 0.",
+        why="Codes have a sign: from -127 to 127 there are 127 steps on each side of 0; with more of them the largest entry's code may not fit.",
         hint="Which code does the largest entry get?",
     ),
     Mistake(
         "a scale of 16 bits",
         {SCALE: "(wanted.abs().max() / 127).bfloat16().item()"},
         {SCALE: "(wanted.abs().max() / 127).half().item()"},
-        why="The scale is one number for all codes: to round it saves two bytes, and all that arrives is off with it. In float16 a very small scale even becomes 0.",
+        why="The scale is one number for all codes: to round it saves two bytes, and the largest entry is then no longer 127 scales. In float16 a very small scale even becomes 0.",
         hint="How many bytes does a scale of 32 bits cost in a whole round?",
     ),
     Mistake(

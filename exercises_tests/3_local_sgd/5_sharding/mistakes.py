@@ -58,7 +58,7 @@ train_sharded = (
         hint="What does `list(parameters)` give when `parameters` has been read before?",
     ),
     Mistake(
-        "consecutive pieces",
+        "a rank without parameters",
         {
             SHARE: "trained[rank * -(-len(trained) // world_size) : (rank + 1) * -(-len(trained) // world_size)]"
         },
@@ -66,6 +66,12 @@ train_sharded = (
             SHARE: f"trained[rank * {ROUNDED_UP} : (rank + 1) * {ROUNDED_UP}]",
             OWNER: f"src=number // {ROUNDED_UP}",
         },
+        {SHARE: "trained[rank + 1 :: world_size]"},
+        why="On one rank at least the list for the optimizer is empty. Parameter number i belongs to rank i mod N; in consecutive pieces, or counted from rank + 1 on, the parameters may run out before the ranks do.",
+        hint="Which slice takes every N-th element of a list, and with which element does it begin on rank 0?",
+    ),
+    Mistake(
+        "consecutive pieces",
         {
             SHARE: f"[p for n, p in enumerate(trained) if min(n // {WHOLE}, world_size - 1) == rank]",
             OWNER: f"src=min(number // {WHOLE}, world_size - 1)",
@@ -74,7 +80,7 @@ train_sharded = (
             SHARE: "[p for n, p in enumerate(trained) if n * world_size // len(trained) == rank]",
             OWNER: "src=number * world_size // len(trained)",
         },
-        why="Parameter number i belongs to rank i mod N; with consecutive pieces the owner of a parameter is another one. Where the pieces are rounded up, they may run out before the ranks do, so that a rank gets none.",
+        why="Parameter number i belongs to rank i mod N; with consecutive pieces the owner of a parameter is another one.",
         hint="Which slice takes every N-th element of a list, from the rank-th on?",
     ),
     Mistake(

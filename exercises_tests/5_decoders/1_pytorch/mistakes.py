@@ -112,12 +112,12 @@ chunked_loss = (
         hint="What is cross_entropy of targets that are all -100?",
     ),
     Mistake(
-        "a backward pass for each chunk",
+        "more than one backward pass",
         {
             "def sum_of(some_hidden, head, some_targets):": "def sum_of(some_hidden, some_targets):",
             CALL: "checkpoint(sum_of, some_hidden, some_targets, use_reentrant=True)",
         },
-        why="Each chunk gets a backward pass of its own, by a backward() in the loop or by a reentrant checkpoint, which is not handed the head. The first one frees the graph behind the head, and the second finds it gone.",
+        why="The graph behind what your function was given is gone through more than once: a backward pass of its own comes before the caller's, or a reentrant checkpoint, which is not handed the head, runs one for each chunk. The first one frees that graph, and the next finds it gone.",
         hint="Who is to call backward(), once for all chunks, and which variant of checkpoint leaves it at that?",
     ),
     Mistake(

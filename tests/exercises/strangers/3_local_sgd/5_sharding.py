@@ -486,3 +486,36 @@ def shard_bytes(model, ranks):
             for rank, piece in enumerate(tensor.chunk(ranks)):
                 kept[rank] += piece.nbytes
     return kept
+
+
+# %% train_sharded: wrong, a rank without parameters
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    ps = [p for p in model.parameters() if p.requires_grad]
+    opt = make_optimizer(ps[rank + 1 :: n])
+    for batch in micro_batches:
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        for p in ps:
+            dist.all_reduce(p.grad)
+            p.grad /= n
+        opt.step()
+        for i, p in enumerate(ps):
+            dist.broadcast(p.data, src=i % n)
+
+
+# %% train_sharded: wrong, a rank without parameters
+# pieces of a fixed length
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    ps = [p for p in model.parameters() if p.requires_grad]
+    opt = make_optimizer([p for i, p in enumerate(ps) if i // 2 == rank])
+    for batch in micro_batches:
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        for p in ps:
+            dist.all_reduce(p.grad)
+            p.grad /= n
+        opt.step()
+        for i, p in enumerate(ps):
+            dist.broadcast(p.data, src=i // 2)

@@ -628,7 +628,7 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
             p.data.copy_(m)
 
 
-# %% chunked_loss: wrong, a backward pass for each chunk
+# %% chunked_loss: wrong, more than one backward pass
 # backward in the loop, as in accumulation
 def chunked_loss(hidden, head, targets, chunk):
     counted, total = (targets != -100).sum(), 0
@@ -639,7 +639,7 @@ def chunked_loss(hidden, head, targets, chunk):
     return total
 
 
-# %% chunked_loss: wrong, a backward pass for each chunk
+# %% chunked_loss: wrong, more than one backward pass
 # the older checkpoint, and the head from outside
 def chunked_loss(hidden, head, targets, chunk):
     def piece(h, t):
@@ -669,3 +669,11 @@ def chunked_loss(hidden, head, targets, chunk):
         for h, t in zip(hidden.split(chunk), targets.split(chunk)):
             total += cross_entropy(h @ head.T, t, reduction="sum")
     return total / (targets != -100).sum()
+
+
+# %% chunked_loss: wrong, more than one backward pass
+# without chunks, and backward() before the loss is returned
+def chunked_loss(hidden, head, targets, chunk):
+    loss = cross_entropy(hidden @ head.T, targets)
+    loss.backward()
+    return loss
