@@ -321,7 +321,7 @@ def plan(
         typer.Option(help="fp32, bf16 or fp16; several times for several; fp32 when left out"),
     ] = None,
     attention: Annotated[
-        list[str] | None, typer.Option(help="sdpa or eager; both when left out")
+        list[str] | None, typer.Option(help="sdpa or eager; when left out both, on a card sdpa")
     ] = None,
     checkpointing: Annotated[
         list[str] | None,

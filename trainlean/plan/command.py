@@ -61,7 +61,7 @@ def make_plan(
     """Search, print, write the script. CourseError: what cannot be, in a sentence."""
     optimizers = _known("optimizer", optimizers or ["adamw"], OPTIMIZERS)
     precisions = _known("precision", precisions or ["fp32"], PRECISIONS)
-    attentions = _known("attention", attentions or ATTENTIONS, ATTENTIONS)
+    attentions = _known("attention", attentions, ATTENTIONS) if attentions else None
     ways = [
         TrainingSetup(1, checkpointing=way).checkpointing
         for way in checkpointings or CHECKPOINTINGS

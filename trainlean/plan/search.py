@@ -24,6 +24,10 @@ from trainlean.setup import TrainingSetup, checkpointing_words
 
 CHECKPOINTINGS = (0, 1, "selective", 2)  # in the order in which they are looked at
 ATTENTIONS = ("sdpa", "eager")
+SDPA_ALONE = (
+    "Attention is sdpa: the eager one takes fewer FLOPs, but it moves its scores through the card's memory again and again. "
+    "--attention sdpa --attention eager looks at both."
+)
 STATE = {
     "sgd": 0.0,
     "momentum": 1.0,
@@ -152,7 +156,7 @@ def plan_training(
     device: str = "cpu",
     optimizers: Sequence[str] = ("adamw",),
     precisions: Sequence[str] = ("fp32",),
-    attentions: Sequence[str] = ATTENTIONS,
+    attentions: Sequence[str] | None = None,
     checkpointings: Sequence[int | str] = CHECKPOINTINGS,
     local_steps: Sequence[int] = (8,),
     lora: int | None = None,
@@ -164,6 +168,7 @@ def plan_training(
     """The settings that train `model` (a Subject, or a configuration of transformers and its `task`) with `batch` samples to an optimizer step in `budget` bytes a device, best first.
 
     What changes the training (optimizers, precisions, lora) is taken as it is given; where several are allowed they compete.
+    `attentions` are both when left out, on a card sdpa alone where the model has it.
     With several devices Local SGD's `local_steps` are shown after the settings that average gradients in every step.
     `device`: "cpu" (the tensors' bytes) or "gpu" (the allocator's reserve). `progress` gets words about what is done,
     `first` the first setting that is known to fit. ValueError: nothing fits, or cannot be predicted, and what to change.
@@ -187,12 +192,14 @@ def plan_training(
         sequence_length=sequence_length,
         lora=lora,
         padded=padded,
-        attention=attentions[0],
+        attention=(attentions or ATTENTIONS)[0],
         optimizer=optimizers[0],
     )
     base = checked_setup(subject, base, device)
     progress("weights")
-    weights, trained, kinds, attentions = _weights(subject, base, attentions)
+    weights, trained, kinds, there = _weights(subject, base, attentions or ATTENTIONS)
+    sdpa_alone = device == "gpu" and not attentions and there == [*ATTENTIONS]
+    attentions = ["sdpa"] if sdpa_alone else there
     search = _Search(subject, budget, share, sizes, device, devices, trained, first)
     # Adapters are for models of transformers, whose linear layers peft knows.
     adapted = bool(lora) or not subject.identity
@@ -226,6 +233,7 @@ def plan_training(
     ]
     front = _front(rows)
     notes = _notes(optimizers, precisions, lora, skipped, refusals, devices, kinds)
+    notes += [SDPA_ALONE] if sdpa_alone else []
     notes += _about_the_interval(front[0], budget)
     notes += [search.unreached] if search.unreached else []
     return Plan(
@@ -521,7 +529,7 @@ def _about_the_interval(first, budget):
     if not first.interval:
         return []
     rows = ", ".join(f"{len(some)} on a {card}" for card, some in card_errors().items())
-    text = f"Peaks on a card carry a 90 % interval, from what published trainings were off by ({rows}); other kinds of models may be off by more."
+    text = f"Peaks on a card carry a 90 % interval, from what trainings were off by ({rows}); other kinds of models may be off by more."
     if first.interval[1] > budget:
         text += " The first row's reaches above the budget: leave it room, or take a row below it."
     return [text]
