@@ -197,7 +197,7 @@ train_diloco = (
             START_AGAIN: START_AGAIN.replace(".clone()", ""),
         },
         {ROUND: "                parameter.data = before\n", START_AGAIN: OUTER},
-        why="Neither `detach()` nor an assignment to `.data` copies: such a start shares its numbers with the parameter and moves along with every inner step, so that start minus end of its round is zero.",
+        why="Neither `detach()` nor `state_dict()` copies, and an assignment to `.data` does not, either: such a start shares its numbers with the parameter and moves along with every inner step, so that start minus end of its round is zero.",
         hint="Do the numbers in `start` change when the inner optimizer steps?",
     ),
 )  # fmt: skip

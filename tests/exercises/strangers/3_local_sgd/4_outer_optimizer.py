@@ -925,3 +925,23 @@ def quantise(change, error):
         return torch.zeros_like(w, dtype=torch.int8), step, torch.zeros_like(w)
     codes = torch.clamp(torch.round(w / step), -127, 127).to(torch.int8)
     return codes, step, w - codes * step
+
+
+# %% train_diloco: wrong, the start is no copy
+# the state dictionary's tensors are the model's own
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    start = model.state_dict()
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for n, p in model.named_parameters():
+                if p.requires_grad:
+                    p.grad = start[n] - p.detach()
+                    dist.all_reduce(p.grad)
+                    p.grad /= dist.get_world_size()
+                    p.data.copy_(start[n])
+            outer.step()
+            outer.zero_grad()
+            start = model.state_dict()
