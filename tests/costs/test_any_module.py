@@ -491,12 +491,12 @@ def test_a_prediction_that_takes_long_says_so_where_somebody_watches(monkeypatch
         predict_run(lambda: gru, batch=torch.rand(2, 60, 4), loss=loss, micro_batch=2)
         return capsys.readouterr().err
 
-    monkeypatch.setattr(patience, "_watched", lambda: True)
+    monkeypatch.setattr(patience, "somebody_watches", lambda: True)
     monkeypatch.setattr(patience, "AFTER", 1e9)
     assert "predicting" not in predicted()
     monkeypatch.setattr(patience, "AFTER", 0.0)
     assert "predicting <lambda>" in predicted() and "operations" not in predicted().split("\r")[-1]
-    monkeypatch.setattr(patience, "_watched", lambda: False)
+    monkeypatch.setattr(patience, "somebody_watches", lambda: False)
     assert "predicting" not in predicted()
     assert patience.teller() is None
 

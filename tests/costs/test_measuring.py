@@ -8,7 +8,7 @@ from torch._dynamo.utils import counters
 from tqdm.notebook import tqdm_notebook
 
 from trainlean import load_runs, measure_in_turn
-from trainlean.costs.measuring import _bar
+from trainlean.costs.measuring import progress_bar
 from trainlean.notebooks.saving import VIEW
 
 
@@ -72,6 +72,6 @@ def test_a_notebooks_bar_has_no_text_that_would_be_left_of_it(monkeypatch):
     shown = []
     monkeypatch.setattr("tqdm.auto.tqdm", tqdm_notebook)
     monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
-    with _bar(2, "tiny", shown=True) as bar:
+    with progress_bar(2, "tiny", shown=True) as bar:
         bar.update()
     assert [one["text/plain"] for one in shown] == [""] and VIEW in shown[0]

@@ -39,7 +39,7 @@ def measure(
     _check_callable(train)
     asked, repeats = repeats, allowed_repeats(repeats)
     seconds = []
-    with _bar(1 + repeats, name, progress and _watched()) as bar:
+    with progress_bar(1 + repeats, name, progress and somebody_watches()) as bar:
         with Meter() as meter:
             start = time.perf_counter()
             train()
@@ -68,7 +68,7 @@ def measure(
     return run
 
 
-def _bar(total: int | None, name: str, shown: bool, **form):
+def progress_bar(total: int | None, name: str, shown: bool, **form):
     """A progress bar that leaves nothing behind.
 
     In a notebook it has no text: VS Code saves a bar's output, and shows its text when the notebook is opened again.
@@ -157,7 +157,7 @@ def _synchronize():
         torch.accelerator.synchronize()
 
 
-def _watched():
+def somebody_watches():
     """Whether somebody sees a progress bar: at a terminal or in a notebook, neither being built nor tested."""
     unwatched = {"TRAINLEAN_QUIET", "PYTEST_VERSION"} & os.environ.keys()
     return not unwatched and (sys.stderr.isatty() or "ipykernel" in sys.modules)

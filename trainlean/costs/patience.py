@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from trainlean.costs.measuring import _bar, _watched
+from trainlean.costs.measuring import progress_bar, somebody_watches
 
 AFTER = 5.0  # seconds without a word
 EVERY = 256  # operations between two looks at the clock
@@ -16,7 +16,7 @@ _told = threading.local()  # who is told of a thread's operations
 def with_a_word(name: str) -> Iterator[None]:
     """Show how many operations were followed, once the predictions within have taken some seconds and where somebody watches."""
     before, word = _told.__dict__.get("word"), _Word(name)
-    _told.word = word if _watched() else None
+    _told.word = word if somebody_watches() else None
     try:
         yield
     finally:
@@ -40,7 +40,7 @@ class _Word:
             return
         if self.bar is None and time.monotonic() - self.began > AFTER:
             form = dict(unit=" operations", initial=self.count)
-            self.bar = _bar(None, f"predicting {self.name}", True, **form)
+            self.bar = progress_bar(None, f"predicting {self.name}", True, **form)
         if self.bar is not None:
             self.bar.update(self.count - self.bar.n)
 

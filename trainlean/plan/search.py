@@ -528,7 +528,7 @@ def _nothing_fits(search, budget, optimizers, adapted, base, weights, trained):
 def _about_the_interval(first, budget):
     if not first.interval:
         return []
-    rows = ", ".join(f"{len(some)} on a {card}" for card, some in card_errors().items())
+    rows = ", ".join(f"{card}: {len(some)}" for card, some in card_errors().items())
     text = f"Peaks on a card carry a 90 % interval, from what trainings were off by ({rows}); other kinds of models may be off by more."
     if first.interval[1] > budget:
         text += " The first row's reaches above the budget: leave it room, or take a row below it."
