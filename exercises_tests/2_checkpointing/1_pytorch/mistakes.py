@@ -386,7 +386,7 @@ run_in_segments = (
         {
             SEGMENTS: f"{SEGMENTS.partition('    return')[0]}    del layers[: cuts[-2]]\n    return nn.Sequential(*layers)(x)\n"
         },
-        why="The list is the caller's own: after pop() or del, layers are gone there, too, and a second forward pass runs only what is left of them, if anything.",
+        why="The list is the caller's own: after pop(), del or clear(), layers are gone there, too, and a second forward pass runs only what is left of them, if anything.",
         hint="Which of your lines changes the list itself, and which expression would give a part of it?",
     ),
     Mistake(
@@ -535,7 +535,7 @@ run_in_segments = (
         x = part(x) if end == len(layers) else torch_checkpoint(part, x, use_reentrant=False)""",
         },
         {SAVED: f"torch_checkpoint(lambda x: {PART}(x), x, use_reentrant=False)"},
-        why="A function looks up the loop's variables when it runs. At the second run the loop has long gone on, so other layers are recomputed, and nothing is raised where they save as many tensors of the same shapes.",
+        why="A function looks up the loop's variables when it runs. At the second run the loop has long gone on, so other layers are recomputed, and nothing is raised where they save as many tensors or more, of the same shapes.",
         hint="Which values do the loop's variables have during the backward pass?",
     ),
 )

@@ -627,7 +627,7 @@ runs_twice_alike = (
     Mistake(
         "two outputs compared, and nothing else",
         {**UNSEEDED, **NO_BUFFERS},
-        why="`checkpoint` sets torch's random state back before the second run, so dropout draws the same mask; your comparison must do the same. And a run may change a buffer on which the output does not depend.",
+        why="`checkpoint` sets torch's random state back before the second run, so dropout draws the same mask; your comparison must do the same. And a run may change a buffer on which the output does not depend: a copy of the buffers that is made between the two runs shows it.",
         hint="What must be the same before both runs, and what besides the output must be the same after them?",
     ),
     Mistake(

@@ -203,7 +203,7 @@ least_recomputation = (
     Mistake(
         "divided by no bytes",
         {RECURSION: "    return greedy(results, budget)\n"},
-        why="A result may have 0 bytes, and then there are no FLOPs per byte; besides, keeping the most FLOPs per byte first is not always the best choice.",
+        why="A result may have 0 bytes, and then there are no FLOPs per byte. Whoever only keeps the results in that order does not always make the best choice, either.",
         hint="Which results are always kept, and do the others have to be in an order at all?",
     ),
     Mistake(

@@ -122,7 +122,7 @@ def exactly_equal(hint: str) -> Mistake:
         "exactly equal",
         {ENTRIES: "torch.equal(one, other)"},
         {ENTRIES: "(other == one).all()"},
-        why="Sums in another order round differently, so a right training differs in its last digits. A tolerance far below that rounding, such as 1e-8 of the length, refuses it as equality does.",
+        why="Sums in another order round differently, so a right training differs in its last digits. A tolerance of less than that, such as 1e-8 of the length, refuses it as equality does.",
         hint=hint,
     )
 
@@ -161,7 +161,7 @@ def steps_not_counted(
         {count: ""},
         {count: count.replace("==", ">=")},
         {count: count.replace("==", "<=")},
-        why=f"Without a count {may_go_unseen} may go unseen: `zip` ends with the shorter list, an index runs over one of the two, and `>=` or `<=` passes one of the two faults.",
+        why=f"Where nothing asks whether the numbers of steps are equal, {may_go_unseen} may go unseen: `zip` ends with the shorter list, an index runs over one of the two, and `>=` or `<=` passes one of the two faults.",
         hint=hint,
     )
 

@@ -404,8 +404,8 @@ cured_average = (
             }
             for which in ("weight", "mean")
         ),
-        why="Whether a weight asks for a gradient says nothing of its average. A frozen weight is averaged as well, since `average` need not begin with the model's weights; and the weights of `average` need not ask for gradients at all.",
-        hint="How far apart are a frozen weight and its average before the first step, and how far behind it?",
+        why="Whether a weight asks for a gradient, or has one, says nothing of its average. A frozen weight is averaged as well, since `average` need not begin with the model's weights; and the weights of `average` need not ask for gradients at all.",
+        hint="Which weights does your loop leave out of the average, and how far apart are they and their averages before the first step?",
     ),
     Mistake(
         "average moved before the step",
@@ -429,7 +429,7 @@ cured_average = (
             "                    weight.grad /= k\n",
         },
         {CLIP: CLIP.replace("max_norm)", "max_norm / k)")},
-        why="The window's mean is cut to `max_norm / k` here. So it is where that is the limit, and so it is where the sum is cut to `max_norm` and divided by k afterwards. The step is too short wherever that cuts: k times where the mean is longer than `max_norm`, too.",
+        why="This cuts the window's mean to `max_norm / k`: as your limit, or because the sum is cut to `max_norm` and divided by k afterwards. The step is too short wherever that cuts, k times where the mean is longer than `max_norm`.",
         hint="How long is the gradient at the step, where it was longer than the limit?",
     ),
     Mistake(

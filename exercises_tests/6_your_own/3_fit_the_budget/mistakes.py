@@ -67,7 +67,7 @@ explain_row = (
             TRAINED: TRAINED.replace("nbytes", "numel()"),
             WEIGHTS: WEIGHTS.replace("nbytes", "numel()"),
         },
-        why="Counts of numbers are no bytes: a weight takes its own type's bytes for each number, and so do its gradient and averages.",
+        why="Counts of numbers are no bytes: each number of a weight, its gradient and its averages takes the bytes of the weight's type, and each of the logits takes 4.",
         hint="What besides `numel()` does a tensor tell of its size?",
     ),
     Mistake(
