@@ -33,7 +33,7 @@ def usual_mistakes(
                 {divided: "loss.backward()", update: update.replace(step, around.format(d))}
                 for d in divisors
             ),
-            why="The gradient is a sum over the window; only in plain SGD without weight decay does a rate divided by the window's own size make up for that. Clipping sees a gradient that is too long, weight decay becomes too weak, and AdamW's step too short.",
+            why="The gradient is a sum over the window. In SGD without weight decay a rate divided by the window's own size can make up for that; but clipping sees a gradient that is too long, weight decay becomes too weak, and AdamW's step too short.",
             hint="What does AdamW do with a gradient that is four times as large, and what with a quarter of the learning rate?",
         ),
         usual("divided twice", *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors)),

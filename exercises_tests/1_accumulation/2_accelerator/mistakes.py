@@ -536,8 +536,8 @@ train_synchronised_once = (
     Mistake(
         "every micro-batch synchronised",
         *({PASSES: f"            {loss}\n            loss.backward()\n"} for loss in LOSSES),
-        why="Each backward pass sends the gradients to the other rank, although only the sum at the end of the window is needed.",
-        hint="Which context manager of a DistributedDataParallel model keeps the gradients on their device?",
+        why="In every micro-batch the gradients are sent to the other rank, although only their sum at the end of the window is needed.",
+        hint="Behind which micro-batch of a window must the gradients be sent, and within which context manager of the model do the others stay on their device?",
     ),
     Mistake(
         "no_sync around backward only",

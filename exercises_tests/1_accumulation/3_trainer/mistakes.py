@@ -117,7 +117,7 @@ accumulation_arguments = (
     Mistake(
         "a count that is not an int",
         {STEPS: "gradient_accumulation_steps=effective_batch / micro_batch"},
-        why="The Trainer counts with `gradient_accumulation_steps` and `max_steps`, and one of them is a float: `/` gives one even where nothing is left over.",
+        why="What is counted with must be an int, and one of your numbers is a float: `/` gives one even where nothing is left over. The Trainer counts with `gradient_accumulation_steps` and `max_steps`.",
         hint="Which division gives an int, and is it to be rounded down or up here?",
     ),
     Mistake(

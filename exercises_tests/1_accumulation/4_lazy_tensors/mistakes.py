@@ -38,7 +38,7 @@ MARKS = (
         {**NO_MICRO_BATCH_MARK, BACKWARD: f"        mark_step()\n{BACKWARD}"},
         {BACKWARD: f"        mark_step()\n{BACKWARD}"},
         {BACKWARD: f"        loss.item()\n{BACKWARD}"},
-        why="Something runs the forward pass before its backward pass is recorded. After a mark the two are in different graphs; after a line that reads the loss the forward pass is run a second time, with the backward pass.",
+        why="Something runs the forward pass before its backward pass is recorded. After a mark the two are in different graphs; after a line that reads the outputs or the loss the forward pass is run a second time, with the backward pass.",
         hint="Which two passes belong in the graph that is run for every micro-batch?",
     ),
     Mistake(
@@ -220,7 +220,7 @@ clip_without_fallback = (
         {FACTOR: "max_norm / length if length > max_norm else 1.0"},
         {FACTOR: "1.0 if length < max_norm else max_norm / length"},
         {FACTOR: "min(1.0, max_norm / length.item())"},
-        why="if, min, float() and item() need the number now, so what leads to it is run while you clip.",
+        why="Whatever asks for the number (`if`, Python's `min`, `float()`, `item()`) needs it now, so what leads to it is run while you clip.",
         hint="Which operator takes the smaller of two tensors, or limits one, without anybody looking at the value?",
     ),
     Mistake(

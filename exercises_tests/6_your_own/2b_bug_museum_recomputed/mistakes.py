@@ -81,7 +81,7 @@ cured_blocks = (
     Mistake(
         "a block that stands in the list twice met once",
         {"for block in blocks:": "for block in dict.fromkeys(blocks):"},
-        why="A block may stand in the list twice, and then it is to run twice. The keys of a dictionary, or the elements of a set, have it once.",
+        why="A block may stand in the list twice, and then it is to run twice. The keys of a dictionary, the elements of a set and the `children()` of a module have it once.",
         hint="How often does your loop meet a block that stands in the list twice?",
     ),
     Mistake(
@@ -92,8 +92,8 @@ cured_blocks = (
         {
             LOOP: "    from torch.utils.checkpoint import checkpoint_sequential\n    output = checkpoint_sequential(list(blocks), len(blocks) + 1, output, use_reentrant=False)\n"
         },
-        why="`checkpoint_sequential` gives each segment len(blocks) // segments blocks; with more segments than blocks that is 0, which is an error. The `children()` of an nn.Sequential, which are what it counts there, have a block that stands in the list twice only once. And it never checkpoints the last segment.",
-        hint="How many blocks does each segment get, and what becomes of the last segment?",
+        why="With more segments than blocks a segment gets no block, and a `range` with the step 0 is an error, in `checkpoint_sequential` as in a loop of your own. Of an nn.Sequential, `checkpoint_sequential` counts the `children()`, among which a block that stands in the list twice is only once; and it never checkpoints its last segment.",
+        hint="How many blocks are in each of your segments, and which blocks are not in a checkpoint of their own?",
     ),
     Mistake(
         "dropout switched off",
