@@ -36,7 +36,9 @@ def trainings(device: str) -> list[Row]:
 
 
 def meter_and_allocator(key: str, model: str, device: str) -> tuple[int, int]:
-    """Bytes at the peak of an optimizer step as the meter and as the allocator count them; for a process of its own."""
+    """Bytes at the peak of an optimizer step as the meter and as the allocator count them, less what libraries keep; for a process of its own."""
+    import torch
+
     from trainlean.costs.meter import Meter
     from trainlean.models import model_config
     from trainlean.table.training import Training, peak_by_allocator
@@ -46,7 +48,11 @@ def meter_and_allocator(key: str, model: str, device: str) -> tuple[int, int]:
     training.steps(1)  # makes the optimizer's state
     with Meter(training.model, training.optimizer) as meter:
         training.steps(1)
-    return sum(meter.peak.values()), sum(peak_by_allocator(training).values())
+    held = torch.cuda.memory_allocated() if device == "cuda" else 0
+    peak = peak_by_allocator(training)
+    # What a card held before the step beside weights and state: batches, and the workspaces that cuBLAS keeps.
+    beside = max(0, held - peak["weights"] - peak["optimizer state"])
+    return sum(meter.peak.values()), sum(peak.values()) - beside
 
 
 class Folder:
