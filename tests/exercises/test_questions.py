@@ -1,5 +1,6 @@
 """What lessons ask besides exercises: reasons, recall with fresh numbers, lines in order, the learner's own loop; kept, switched off, never told beforehand."""
 
+import json
 import random
 import re
 
@@ -16,6 +17,7 @@ from trainlean.exercises.progress import show_progress
 from trainlean.exercises.questions import ask_questions, question_files
 from trainlean.exercises.solutions import answer_in, answer_of
 from trainlean.exercises.verdicts import RIGHT, judge
+from trainlean.notebooks.notebook import read_notebook
 from trainlean.workspace import COURSE, CourseError, append_record, read_records
 
 LESSONS = list(question_files())
@@ -656,3 +658,15 @@ def test_questions_go_on_where_nothing_can_be_kept_and_pass_over_what_is_damaged
     recall.recall(LESSONS[2])
     assert len(shown) == 2
     assert "questions.jsonl: 3 lines could not be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_built_puzzle_has_the_texts_of_today(lesson):
+    """The page of a solution plays with what its notebook holds; no cell changes where a mistake is explained in other words."""
+    notebook = read_notebook(COURSE / "solutions" / f"{lesson}.ipynb")
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    held = [output.get("metadata", {}).get("trainlean", {}).get("state", {}) for output in outputs]
+    for state in held:
+        if puzzle := state.get("puzzle"):
+            today = json.loads(json.dumps(puzzle_of(find_exercise(puzzle["name"]))))
+            assert puzzle == today, f"run `trainlean build --force {lesson}`"
