@@ -116,3 +116,10 @@ def test_a_place_that_cannot_be_written_is_a_sentence(tally, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CourseError, match="cannot be written"):
         write_deck(tmp_path / "file" / "deck.html", tally)
+
+
+def test_a_notebook_is_not_replaced_by_slides(tally, tmp_path):
+    (tmp_path / "mine.ipynb").write_text("{}")
+    with pytest.raises(CourseError, match="is a notebook, which the slides would replace"):
+        write_deck(tmp_path / "mine.ipynb", tally)
+    assert (tmp_path / "mine.ipynb").read_text() == "{}"

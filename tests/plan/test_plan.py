@@ -246,6 +246,16 @@ def test_on_a_card_attention_is_sdpa_unless_both_are_asked_for():
     assert SDPA_ALONE not in asked.notes
 
 
+def test_what_cannot_be_planned_from_a_configuration_is_told_in_words_of_the_command_line(
+    tmp_path, run
+):
+    (tmp_path / "config.json").write_text('{"model_type": "canine"}')  # no vocabulary, no batch
+    status, _, said = run(tmp_path, "--memory", "16GB", "--batch", "8")
+    said = " ".join(said.split())
+    assert status and "names no vocab_size" in said and "batch=..." not in said
+    assert "file.py:function, which returns model, sample batch and loss" in said
+
+
 @pytest.mark.parametrize(
     ("kind", "script", "more"),
     [

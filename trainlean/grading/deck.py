@@ -36,8 +36,12 @@ def write_deck(
 
     `tally` is a class's grades_mistakes.csv: only mistakes that were made are shown then, the most frequent first. `lessons` are
     lessons or units; without them every exercise of the tally or the course. CourseError: a file that is no tally or cannot be
-    written, no such lesson, no slide.
+    written, or is a notebook, no such lesson, no slide.
     """
+    if path.suffix == ".ipynb":
+        raise CourseError(
+            f"{path} is a notebook, which the slides would replace; give --output a name that ends in .html."
+        )
     counts = read_counts(tally) if tally else {}
     slides = [
         slide

@@ -115,10 +115,14 @@ def make_plan(
                 padded=padded, speed=speed, progress=progress, first=first,
             )  # fmt: skip
         except ValueError as error:
+            words, of_python, _ = str(error).partition(": give batch=...")
+            if of_python:  # what `predict_run` takes, and the command line does not
+                words += ": give the module as file.py:function, which returns model, sample batch and loss."
             if task is None and subject.identity:
-                taken = f"It was taken as {_kind(subject)}; --task says another, such as causal-lm."
-                raise CourseError(f"{error} {taken}") from None
-            raise
+                words += (
+                    f" It was taken as {_kind(subject)}; --task says another, such as causal-lm."
+                )
+            raise CourseError(words) from None
     if write:
         where = model if ".py:" in model else str(Path(model).resolve())
         if ".py:" in model:
