@@ -1,6 +1,7 @@
 """What the written scripts need to prove that accumulation equals the large batch."""
 
 import copy
+import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -105,6 +106,9 @@ def prove(
         _prove(gradients, micro_batch, steps)
     finally:
         _Draws.watched = False
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # the proof's reserve is none of the training's, whose peak is told
 
 
 def _prove(gradients, micro_batch, steps):
