@@ -497,7 +497,7 @@ average_replicas = (
         {PARAMETERS: f"{PARAMETERS} if parameter.grad is not None", **NO_BUFFERS},
         {PARAMETERS: f"{PARAMETERS} if parameter.grad is not None"},
         {LOOP: f"{TORCHS_FUNCTION}    for tensor in model.buffers():\n"},
-        why="A parameter without a gradient is passed over: a frozen one always, and after `zero_grad` all of them. Torch's own function then has nothing to glue together and raises an error.",
+        why="A parameter without a gradient is passed over: one that was frozen from the beginning, and after `zero_grad` every one. Torch's own function then has nothing to glue together and raises an error.",
         hint="What is `parameter.grad` after `zero_grad`?",
     ),
     Mistake(

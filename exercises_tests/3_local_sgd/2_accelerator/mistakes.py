@@ -80,7 +80,7 @@ train_locally = (
     Mistake(
         "averages, but not under no_sync",
         {WITH + LOOP: f"    local_sgd = {LOCAL_SGD}\n{indent(dedent(LOOP), '    ')}"},
-        why="The model was never put under `no_sync` (a LocalSGD that is not entered with `with` does not do it): DDP goes on averaging the gradients of every window, and the averages of the weights come on top.",
+        why="The model does not train under `no_sync` (LocalSGD sees to that only inside its `with`): DDP goes on averaging the gradients of every window, and the averages of the weights come on top.",
         hint="What does `LocalSGD.__enter__` do to the model?",
     ),
     Mistake(
@@ -202,14 +202,14 @@ train_locally = (
         hint="What happens to the optimizer steps that come after the last multiple of H?",
     ),
     Mistake(
-        "averages by hand, without no_sync",
+        "averages and a last one, but not under no_sync",
         {
             WITH + LOOP: "    steps = 0\n"
             + indent(dedent(LOOP.replace(GUARDED, ALONE[GUARDED])), "    "),
             END: ALONE[END],
         },
-        why="Nobody has told DistributedDataParallel to stop: it goes on averaging the gradients of every window, and the averages of the weights come on top.",
-        hint="What does `LocalSGD` do to the model when its context is entered?",
+        why="DistributedDataParallel is not kept from synchronising in the backward passes: it goes on averaging the gradients of every window, and the averages of the weights come on top.",
+        hint="What does `LocalSGD` do to the model when its context is entered, and what has to run inside the context?",
     ),
     Mistake(
         "sum instead of mean",

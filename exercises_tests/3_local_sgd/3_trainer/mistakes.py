@@ -63,11 +63,11 @@ def asking(condition: str) -> dict:
 
 LocalSGDCallback = (
     Mistake(
-        "no_sync not entered",
+        "trained without no_sync",
         {"        self.alone = model.no_sync()\n": "", ENTER: "", EXIT: ""},
         {ENTER: "", EXIT: ""},
         {ENTER: ""},
-        why="The model was never put under `no_sync` (making the context is not entering it), so DDP goes on averaging gradients in every step; the averages come on top. A context that was never entered cannot be left.",
+        why="The model trains without `no_sync` (making the context is not entering it, and a `with` leaves it at its end), so DDP goes on averaging gradients in every step; the averages come on top. A context that was never entered cannot be left.",
         hint="What must be called on the context that `no_sync()` returns, if there is no `with`?",
     ),
     Mistake(
@@ -104,8 +104,8 @@ LocalSGDCallback = (
     Mistake(
         "first average after the first step",
         {DUE: "state.global_step % self.local_steps == 0"},
-        why="In `on_optimizer_step` the step that was just made is not yet in `state.global_step`: it is 0 after the first one, and 0 is a multiple of everything.",
-        hint="What is `state.global_step` in on_optimizer_step after the very first optimizer step?",
+        why="What is divided by H is 0 after the first step, and 0 is a multiple of everything: the step that was just made is not in it yet. In `on_optimizer_step` that holds of `state.global_step`.",
+        hint="Which number do you divide by H after the very first optimizer step?",
     ),
     Mistake(
         "one step late",
@@ -363,7 +363,7 @@ same_as_ddp = (
         "only the optimizer looked at",
         {SAME: 'optimizer == "sgd"'},
         why="Clipping is not linear in the gradient, and with H above 1 the ranks take gradients at different weights: either parts Local SGD from DDP under SGD, too.",
-        hint="You use one of the five arguments: which of the other four make a step that is not linear in the gradient, or gradients at different weights?",
+        hint="Which arguments besides the optimizer can make a step that is not linear in the gradient, or gradients at different weights?",
     ),
     Mistake(
         "everything taken for equal",

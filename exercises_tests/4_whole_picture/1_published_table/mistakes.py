@@ -39,7 +39,7 @@ ratios = (
     Mistake(
         "the raw figures divided",
         SECONDS | WITH_CONTEXT,
-        why="These are the columns that the lesson began with, raw against raw: the context is still in the memory, and the times may be for different numbers of samples.",
+        why="Raw figures are divided by raw figures, as in the columns that the lesson began with: the context is still in the memory, and the times may be for different numbers of samples.",
         hint="What must be taken from each memory, and by what must each time be divided, before two rows are compared?",
     ),
     Mistake(
@@ -175,7 +175,7 @@ largest_micro_batch = (
         {SIZES: HALVES},
         {SIZES: HALVES.replace("]", " if effective_batch % 2**power == 0]")},
         {SIZES: HALVES, DIVIDES: ""},
-        why="Other divisors of the effective batch than its half, the half of that and so on are as good, and may be larger; half of an odd number, rounded, need not be one.",
+        why="Besides its half, the half of that and so on, the effective batch may have other divisors, which do as well, and a larger one of them may fit. Half of an odd number, rounded, need not be a divisor at all.",
         hint="Into which equal parts can 48 samples be cut?",
     ),
     Mistake(

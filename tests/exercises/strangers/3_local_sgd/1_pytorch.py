@@ -936,3 +936,21 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             for p in trained:
                 dist.all_reduce(p.data)
                 p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, gradients averaged at every step
+# DDP, as its error advises where a weight has no gradient.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    n = dist.get_world_size()
+    ddp = DistributedDataParallel(model, find_unused_parameters=True)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(ddp, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n

@@ -683,7 +683,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
             local_sgd.step()  # a full window ends wherever this count is a multiple
 
 
-# %% train_locally: wrong, averages by hand, without no_sync
+# %% train_locally: wrong, averages and a last one, but not under no_sync
 # by hand, but DDP goes on to send every window's gradients
 def switch_on(model):
     (
@@ -903,3 +903,27 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                 opt.step()
                 opt.zero_grad()
                 local_sgd.step()
+
+
+# %% train_locally: wrong, averages and a last one, but not under no_sync
+# The context is entered when the gradients are already averaged.
+def switch_on(model):
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
+
+
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            with LocalSGD(
+                accelerator=accelerator, model=model, local_sgd_steps=local_steps
+            ) as local_sgd:
+                if accelerator.sync_gradients:
+                    local_sgd.step()

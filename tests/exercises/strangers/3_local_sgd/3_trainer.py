@@ -421,7 +421,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong, no_sync not entered
+# %% LocalSGDCallback: wrong, trained without no_sync
 # no_sync is made but not entered: gradients are sent as before.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -1758,4 +1758,79 @@ class LocalSGDCallback(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         if state.global_step == state.max_steps:
             self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, trained without no_sync
+# A `with` leaves the context at once.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer, self.local_steps, self.steps = trainer, local_steps, 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError("Local SGD needs a model in DistributedDataParallel.")
+        with model.no_sync():
+            self.steps = 0
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    on_epoch_end = on_step_end
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+
+
+# %% LocalSGDCallback: wrong, first average after the first step
+# The counter is raised after it was looked at.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer, self.local_steps, self.steps = trainer, local_steps, 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError("Local SGD needs a model in DistributedDataParallel.")
+        self.alone = model.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        if self.steps % self.local_steps == 0:
+            self.average()
+        self.steps += 1
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    on_epoch_end = on_step_end
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
         self.alone.__exit__(None, None, None)
