@@ -84,6 +84,17 @@ def test_a_prediction_stands_at_the_speed_of_its_likest_timed_twin():
     assert [speed for _, speed in placed([half, full, predicted, alone])] == [20, 9, 9, None]
 
 
+def test_a_prediction_for_the_published_card_does_not_stand_at_another_cards_speed():
+    published = make_run(4, speed=9, origin="published")
+    measured = make_run(4, speed=33, attention="eager", sequence_length=512)
+    more = dict(attention="eager", sequence_length=512)
+    old = make_run(4, speed=None, origin="predicted", device="gpu of 2022", **more)
+    new = make_run(4, speed=None, origin="predicted", device="gpu", **more)
+    untimed = make_run(4, speed=None, origin="published")
+    runs = [published, measured, old, new, untimed]
+    assert [speed for _, speed in placed(runs)] == [9, 33, 9, 33, 9]
+
+
 def test_labels_fall_back_to_names_where_they_would_be_equal():
     runs = [
         make_run(4, 2, checkpointing="every layer"),

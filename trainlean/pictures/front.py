@@ -317,12 +317,18 @@ def placed(runs: Sequence[Run]) -> list[tuple[Run, float | None]]:
 
 
 def timed_twins(runs: Sequence[Run]) -> list[Run | None]:
-    """For each run itself where it was timed, else the timed run of its label that is most like it; None where there is none."""
+    """For each run itself where it was timed, else the timed run of its label that is most like it; None where there is none.
+
+    What is published, or predicted for the published table's card, takes a published one where there is one, all else a measured one.
+    """
     timed = [run for run in runs if run.samples_per_second]
 
     def twin(run):
+        published = run.origin == "published" or run.settings.get("device") == "gpu of 2022"
+
         def likeness(other):
-            return len(other.settings.items() & run.settings.items())
+            shared = len(other.settings.items() & run.settings.items())
+            return (other.origin == "published") == published, shared
 
         twins = [other for other in timed if _twin_key(other) == _twin_key(run)]
         return max(twins, key=likeness, default=None)
