@@ -716,7 +716,7 @@ for size in (16160, 10000, 6000):
 # Last, two questions for the whole course. Which techniques does the fastest point under each budget use? And how far is each prediction from its published twin? Set the budget to 16,000 MiB, move it down, and see.
 #
 # Published, predicted and measured, in one explorer. A prediction has no seconds: it stands at the speed of its published twin, and gets the allocator's part and the context, as the graphics driver counts them. Choose the small model to see your own runs.
-# Where somebody has recorded the table on another card with `trainlean measure --record`, its points are here as well, with what the driver counted for the whole device.
+# The rows recorded on an H100 are here as well, with what the driver counted for the whole device. Read them among themselves: a card's speed is not its technique's.
 
 
 # %%
