@@ -474,9 +474,9 @@ pd.Series(
 )
 
 # %% [markdown]
-# Nearly the same in every row. Most of it is no tensor of the training: cuBLAS, which multiplies the matrices, keeps two workspaces of 32 MiB on a card of this kind (PyTorch's CublasHandlePool.cpp; other cards have smaller ones). No trace sees them.
+# 64 MiB and little more in every row. The 64 are no tensors of the training: cuBLAS, which multiplies the matrices, keeps two workspaces of 32 MiB on a card of this kind (PyTorch's CublasHandlePool.cpp; older cards have smaller ones). No trace sees them.
 #
-# Now the times. `time/vanilla` is far from the published one wherever the micro-batch is 1. The card is many times as quick as a V100; starting an operation from Python takes as long as ever. A micro-batch of one gives the card so little that it waits for the next operation, and checkpointing starts those of the forward pass twice. These are one epoch of each row on one machine, so read the large differences only.
+# Now the times. `time/vanilla` is far from the published one in every row that has one, and most where the micro-batch is 1. The card is much quicker than a V100; starting an operation from Python takes as long as ever. A micro-batch of one, or half precision, gives the card so little that it waits for the next operation. Adafactor starts many small ones for each weight, and checkpointing those of the forward pass twice, with its own work around each layer. These are one epoch of each row on one machine, so read the large differences only.
 #
 # (`TRAINLEAN_DEVICE=cuda trainlean measure --record data/measurements/NAME.json`, run on a machine with a GPU, writes such a file.)
 #
