@@ -398,7 +398,7 @@ largest_batch = (
         peak[category] /= batch
     return max(0, {WHOLE})"""
         },
-        why="The dictionary belongs to the caller, who finds it changed; asked with it again, for another budget, a function may give another answer, or an error.",
+        why="The dictionary belongs to the caller, who finds it changed; a second question with it, for another budget, may get another answer, or an error.",
         hint="What does `peak` hold after your function has been called?",
     ),
     Mistake(

@@ -537,7 +537,7 @@ train_synchronised_once = (
         "every micro-batch synchronised",
         *({PASSES: f"            {loss}\n            loss.backward()\n"} for loss in LOSSES),
         why="In every micro-batch the gradients are sent to the other rank, although only their sum at the end of the window is needed.",
-        hint="Behind which micro-batch of a window must the gradients be sent, and within which context manager of the model do the others stay on their device?",
+        hint="After which micro-batch of a window must the gradients be sent, and which context manager of the model keeps those of the others on their device?",
     ),
     Mistake(
         "no_sync around backward only",

@@ -201,9 +201,9 @@ least_recomputation = (
         hint="Which of the two numbers of a result is the limit, and which one the price?",
     ),
     Mistake(
-        "divided by no bytes",
+        "divided by 0",
         {RECURSION: "    return greedy(results, budget)\n"},
-        why="A result may have 0 bytes, and then there are no FLOPs per byte. Whoever only keeps the results in that order does not always make the best choice, either.",
+        why="A result may have 0 bytes or 0 FLOPs, and nothing can be divided by them then. Whoever only keeps the results in an order, such as that of FLOPs per byte, does not always make the best choice, either.",
         hint="Which results are always kept, and do the others have to be in an order at all?",
     ),
     Mistake(

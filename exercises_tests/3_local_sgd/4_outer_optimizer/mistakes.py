@@ -197,7 +197,7 @@ train_diloco = (
             START_AGAIN: START_AGAIN.replace(".clone()", ""),
         },
         {ROUND: "                parameter.data = before\n", START_AGAIN: OUTER},
-        why="Neither `detach()` nor `state_dict()` copies, and an assignment to `.data` does not, either: such a start shares its numbers with the parameter and moves along with every inner step, so that start minus end of its round is zero.",
+        why="`detach()`, `.data`, `state_dict()` and a list of the parameters copy nothing, and neither does an assignment to `.data`: such a start shares its numbers with the parameter and moves along with every inner step, so that start minus end of its round is zero.",
         hint="Do the numbers in `start` change when the inner optimizer steps?",
     ),
 )  # fmt: skip
@@ -407,7 +407,7 @@ quantise = (
         "a scale of 16 bits",
         {SCALE: "(wanted.abs().max() / 127).bfloat16().item()"},
         {SCALE: "(wanted.abs().max() / 127).half().item()"},
-        why="The scale is one number for all codes: to round it saves two bytes, and the largest entry is then no longer 127 scales. In float16 a very small scale even becomes 0.",
+        why="The scale is one number for all codes: to round it saves two bytes, and the largest entry may then no longer be 127 scales. In float16 a very small scale even becomes 0.",
         hint="How many bytes does a scale of 32 bits cost in a whole round?",
     ),
     Mistake(

@@ -67,7 +67,7 @@ train_sharded = (
             OWNER: f"src=number // {ROUNDED_UP}",
         },
         {SHARE: "trained[rank + 1 :: world_size]"},
-        why="On one rank at least the list for the optimizer is empty. Parameter number i belongs to rank i mod N; in consecutive pieces, or counted from rank + 1 on, the parameters may run out before the ranks do.",
+        why="On one rank at least the list for the optimizer is empty. Parameter number i belongs to rank i mod N, which is 0 to N - 1; in consecutive pieces, or counted from rank + 1 on, the parameters may run out before the ranks do.",
         hint="Which slice takes every N-th element of a list, and with which element does it begin on rank 0?",
     ),
     Mistake(
@@ -80,7 +80,7 @@ train_sharded = (
             SHARE: "[p for n, p in enumerate(trained) if n * world_size // len(trained) == rank]",
             OWNER: "src=number * world_size // len(trained)",
         },
-        why="Parameter number i belongs to rank i mod N; with consecutive pieces the owner of a parameter is another one.",
+        why="Parameter number i belongs to rank i mod N; with consecutive pieces some of them have another owner.",
         hint="Which slice takes every N-th element of a list, from the rank-th on?",
     ),
     Mistake(

@@ -117,7 +117,7 @@ chunked_loss = (
             "def sum_of(some_hidden, head, some_targets):": "def sum_of(some_hidden, some_targets):",
             CALL: "checkpoint(sum_of, some_hidden, some_targets, use_reentrant=True)",
         },
-        why="The graph behind what your function was given is gone through more than once: a backward pass of its own comes before the caller's, or a reentrant checkpoint, which is not handed the head, runs one for each chunk. The first one frees that graph, and the next finds it gone.",
+        why="A graph is gone through more than once: your function makes a backward pass of its own, for each chunk or before the caller's, or a reentrant checkpoint, which is not handed the head, makes one for each chunk. The first one frees the graph, and the next finds it gone.",
         hint="Who is to call backward(), once for all chunks, and which variant of checkpoint leaves it at that?",
     ),
     Mistake(

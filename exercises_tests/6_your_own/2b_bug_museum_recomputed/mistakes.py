@@ -92,7 +92,7 @@ cured_blocks = (
         {
             LOOP: "    from torch.utils.checkpoint import checkpoint_sequential\n    output = checkpoint_sequential(list(blocks), len(blocks) + 1, output, use_reentrant=False)\n"
         },
-        why="With more segments than blocks a segment gets no block, and a `range` with the step 0 is an error, in `checkpoint_sequential` as in a loop of your own. Of an nn.Sequential, `checkpoint_sequential` counts the `children()`, among which a block that stands in the list twice is only once; and it never checkpoints its last segment.",
+        why="With more segments than blocks a segment gets no block, and a `range` with the step 0 is an error, in `checkpoint_sequential` as in a loop of your own. Of an nn.Sequential, `checkpoint_sequential` counts the `children()`, among which a block that stands in the list twice appears only once; and it never checkpoints its last segment.",
         hint="How many blocks are in each of your segments, and which blocks are not in a checkpoint of their own?",
     ),
     Mistake(

@@ -367,3 +367,15 @@ def least_recomputation(results, budget):
     if size <= budget:
         return least_recomputation(rest, budget - size)
     return flops + least_recomputation(rest, budget)
+
+
+# %% least_recomputation: wrong, divided by 0
+# bytes per FLOP
+def least_recomputation(results, budget):
+    lost = 0
+    for size, flops in sorted(results, key=lambda result: result[0] / result[1]):
+        if size <= budget:
+            budget -= size
+        else:
+            lost += flops
+    return lost

@@ -945,3 +945,23 @@ def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
             outer.step()
             outer.zero_grad()
             start = model.state_dict()
+
+
+# %% train_diloco: wrong, the start is no copy
+# the data of the parameters is what the inner optimizer changes
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.data for p in trained]
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(trained, start):
+                p.grad = s - p.data
+                dist.all_reduce(p.grad)
+                p.grad /= dist.get_world_size()
+                p.data.copy_(s)
+            outer.step()
+            outer.zero_grad()
+            start = [p.data for p in trained]

@@ -519,3 +519,20 @@ def train_sharded(model, make_optimizer, loss_of, micro_batches):
         opt.step()
         for i, p in enumerate(ps):
             dist.broadcast(p.data, src=i // 2)
+
+
+# %% train_sharded: wrong, a rank without parameters
+# no remainder is N
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    ps = [p for p in model.parameters() if p.requires_grad]
+    opt = make_optimizer([p for i, p in enumerate(ps, 1) if i % n == rank + 1])
+    for batch in micro_batches:
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        for p in ps:
+            dist.all_reduce(p.grad)
+            p.grad /= n
+        opt.step()
+        for i, p in enumerate(ps):
+            dist.broadcast(p.data, src=i % n)
