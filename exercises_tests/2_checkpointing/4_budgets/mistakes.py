@@ -203,8 +203,8 @@ least_recomputation = (
     Mistake(
         "divided by 0",
         {RECURSION: "    return greedy(results, budget)\n"},
-        why="A result may have 0 bytes or 0 FLOPs, and nothing can be divided by them then. Whoever only keeps the results in an order, such as that of FLOPs per byte, does not always make the best choice, either.",
-        hint="Which results are always kept, and do the others have to be in an order at all?",
+        why="Bytes, FLOPs, the budget and the number of results may be 0, and nothing can be divided by 0. Whoever only keeps the results in an order, such as that of FLOPs per byte, does not always make the best choice, either.",
+        hint="Which of your divisors may be 0? Which results are always kept, and do the others have to be in an order at all?",
     ),
     Mistake(
         "a part of a result kept",

@@ -152,7 +152,7 @@ train_local_sgd = (
             {START: f"    model = DistributedDataParallel(model{more})\n"}
             for more in ("", ", find_unused_parameters=True")
         ),
-        why="The replicas never go apart, so nothing is left to average: this is the every-step synchronisation that Local SGD was to avoid. DistributedDataParallel does it in each backward pass, and may stop with an error where a weight has no gradient; what that error advises would not help here.",
+        why="The replicas never go apart, so nothing is left to average: this is the every-step synchronisation that Local SGD was to avoid. DistributedDataParallel does it in the backward pass, and may stop with an error where a weight has no gradient; what that error advises would not help here.",
         hint="What does a rank need from the others between two averages?",
     ),
     Mistake(

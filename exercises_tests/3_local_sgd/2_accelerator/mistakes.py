@@ -81,7 +81,7 @@ train_locally = (
         "averages, but not under no_sync",
         {WITH + LOOP: f"    local_sgd = {LOCAL_SGD}\n{indent(dedent(LOOP), '    ')}"},
         why="The model does not train under `no_sync` (LocalSGD sees to that only inside its `with`): DDP goes on averaging the gradients of every window, and the averages of the weights come on top.",
-        hint="What does `LocalSGD.__enter__` do to the model?",
+        hint="What does `LocalSGD.__enter__` do to the model, and when does `__exit__` undo it?",
     ),
     Mistake(
         "averaged after every micro-batch",

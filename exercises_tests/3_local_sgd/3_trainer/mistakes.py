@@ -67,8 +67,8 @@ LocalSGDCallback = (
         {"        self.alone = model.no_sync()\n": "", ENTER: "", EXIT: ""},
         {ENTER: "", EXIT: ""},
         {ENTER: ""},
-        why="The model trains without `no_sync` (making the context is not entering it, and a `with` leaves it at its end), so DDP goes on averaging gradients in every step; the averages come on top. A context that was never entered cannot be left.",
-        hint="What must be called on the context that `no_sync()` returns, if there is no `with`?",
+        why="The model trains without `no_sync`, so DDP goes on averaging gradients in every step; the averages come on top. Making the context is not entering it; a `with` leaves it at its end, and so does Python when nothing refers to it any more. A context that was never entered cannot be left.",
+        hint="What must be called on the context that the DistributedDataParallel's `no_sync()` returns, if there is no `with`, and what keeps it until the training ends?",
     ),
     Mistake(
         "no_sync asked of the plain model",
@@ -104,8 +104,8 @@ LocalSGDCallback = (
     Mistake(
         "first average after the first step",
         {DUE: "state.global_step % self.local_steps == 0"},
-        why="What is divided by H is 0 after the first step, and 0 is a multiple of everything: the step that was just made is not in it yet. In `on_optimizer_step` that holds of `state.global_step`.",
-        hint="Which number do you divide by H after the very first optimizer step?",
+        why="The averages come after steps 1, H + 1 and so on. A count without the step that was just made, such as `state.global_step` in `on_optimizer_step`, is 0 after the first one, and 0 is a multiple of everything.",
+        hint="Which number do you divide by H after the very first optimizer step, and at which remainder do you average?",
     ),
     Mistake(
         "one step late",

@@ -80,7 +80,7 @@ train_sharded = (
             SHARE: "[p for n, p in enumerate(trained) if n * world_size // len(trained) == rank]",
             OWNER: "src=number * world_size // len(trained)",
         },
-        why="Parameter number i belongs to rank i mod N; with consecutive pieces some of them have another owner.",
+        why="Parameter number i belongs to rank i mod N; with consecutive pieces some parameters have another owner.",
         hint="Which slice takes every N-th element of a list, from the rank-th on?",
     ),
     Mistake(

@@ -379,3 +379,23 @@ def least_recomputation(results, budget):
         else:
             lost += flops
     return lost
+
+
+# %% least_recomputation: wrong, divided by 0
+# the share of a budget that may be 0
+def least_recomputation(results, budget):
+    total = sum(f for _, f in results)
+    return total - sum(f for s, f in results if s / budget <= 1)
+
+
+# %% least_recomputation: wrong, divided by 0
+# the mean of an empty list
+def least_recomputation(results, budget):
+    mean = sum(f for _, f in results) / len(results)
+    lost = 0
+    for size, flops in results:
+        if size <= budget and flops >= mean:
+            budget -= size
+        else:
+            lost += flops
+    return lost

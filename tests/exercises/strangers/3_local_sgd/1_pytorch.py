@@ -954,3 +954,25 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data /= n
+
+
+# %% train_local_sgd: wrong, gradients averaged at every step
+# DDP, with one average of the gradients in each window.
+from contextlib import nullcontext
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    n = dist.get_world_size()
+    m = DistributedDataParallel(model, find_unused_parameters=True)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for i in range(accumulation_steps):
+            with m.no_sync() if i < accumulation_steps - 1 else nullcontext():
+                (loss_of(m, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n

@@ -1834,3 +1834,78 @@ class LocalSGDCallback(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         self.average()
         self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, trained without no_sync
+# Nobody keeps the context: it is closed as soon as it was entered.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer, self.local_steps, self.steps = trainer, local_steps, 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError("Local SGD needs a model in DistributedDataParallel.")
+        model.no_sync().__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    on_epoch_end = on_step_end
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        pass
+
+
+# %% LocalSGDCallback: wrong, first average after the first step
+# A count of all steps, and the wrong remainder.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer, self.local_steps, self.steps = trainer, local_steps, 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError("Local SGD needs a model in DistributedDataParallel.")
+        self.alone = model.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 1:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    on_epoch_end = on_step_end
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
