@@ -38,7 +38,7 @@ def write_deck(
     lessons or units; without them every exercise of the tally or the course. CourseError: a file that is no tally or cannot be
     written, or is a notebook, no such lesson, no slide.
     """
-    if path.suffix == ".ipynb":
+    if path.suffix.lower() == ".ipynb":
         raise CourseError(
             f"{path} is a notebook, which the slides would replace; give --output a name that ends in .html."
         )
