@@ -443,38 +443,39 @@ on_gpu = [
     for run in recorded_runs()
     if run.settings.get("model") == "bert-large-uncased" and run.name in known
 ]
-if on_gpu:
-    print("Measured on", on_gpu[0].machine["device"], "with torch", on_gpu[0].machine["torch"])
-    today |= {
-        run.name: predict_row(known[run.name], device="gpu")
-        for run in on_gpu
-        if run.name not in today
-    }
-    display(measured_table([Outcome(known[run.name], run) for run in on_gpu], today))
-else:
+today |= {
+    name: predict_row(known[name], device="gpu")
+    for name in dict.fromkeys(run.name for run in on_gpu)
+    if name not in today
+}
+cards = {}  # the rows of each: a card is compared with itself
+for run in on_gpu:
+    cards.setdefault(run.machine["device"], {})[run.name] = run
+for card, rows in cards.items():
+    print("Measured on", card, "with torch", next(iter(rows.values())).machine["torch"])
+    display(measured_table([Outcome(known[name], run) for name, run in rows.items()], today))
+if not cards:
     print(
         "No file in data/measurements/ holds BERT-large measured on a GPU of today: nothing is "
         "known here of its times."
     )
 
 # %% [markdown]
-# The last column first. The predictions were made before this card was seen, and nothing in them was fitted to it. Where does the rest come from?
+# The last column first. The rules of the predictions are older than these measurements, and nothing in them was fitted to the H100. Where does the rest come from? Measured less predicted, in MiB:
+
 
 # %%
-pd.Series(
-    {
-        run.name: round(
-            (run.device_bytes["allocator_peak"] - today[run.name].device_bytes["allocator_peak"])
-            / MiB
-        )
-        for run in on_gpu
-    },
-    name="measured - predicted, MiB",
-    dtype=int,
+def beyond(name, run):
+    more = run.device_bytes["allocator_peak"] - today[name].device_bytes["allocator_peak"]
+    return round(more / MiB)
+
+
+pd.DataFrame(
+    {card: {name: beyond(name, run) for name, run in rows.items()} for card, rows in cards.items()}
 )
 
 # %% [markdown]
-# 64 MiB and little more in every row. The 64 are no tensors of the training: cuBLAS, which multiplies the matrices, keeps two workspaces of 32 MiB on a card of this kind (PyTorch's CublasHandlePool.cpp; older cards have smaller ones). No trace sees them.
+# On the H100 64 MiB and little more in every row. The 64 are no tensors of the training: cuBLAS, which multiplies the matrices, keeps two workspaces of 32 MiB on a card of this kind (PyTorch's CublasHandlePool.cpp; older cards have smaller ones). No trace sees them.
 #
 # Now the times. `time/vanilla` is far from the published one in every row that has one, and most where the micro-batch is 1. The card is much quicker than a V100; starting an operation from Python takes as long as ever. A micro-batch of one, or half precision, gives the card so little that it waits for the next operation. Adafactor starts many small ones for each weight, and checkpointing those of the forward pass twice, with its own work around each layer. These are one epoch of each row on one machine, so read the large differences only.
 #
