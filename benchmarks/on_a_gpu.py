@@ -84,11 +84,30 @@ class Folder:
                 yield key
 
 
+def _in_a_process(*order: str):
+    """What this file prints with that order. What asks the card ends with its process: the driver counts the context of each that lives.
+
+    CourseError: it took too long, or printed nothing.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, __file__, *order],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        raise CourseError(f"took longer than {LIMIT_SECONDS} s") from None
+    except (ValueError, IndexError):
+        raise CourseError(f"ended without an answer: {done.stderr.strip()[-300:]}") from None
+
+
 def main(folder: Folder, model: str, device: str, short: bool) -> int:
     """Returns how many parts failed."""
     problems: list[str] = []
     for _ in folder.left("machine", ["this"]):
-        folder.add("machine", "this", machine(device))
+        folder.add("machine", "this", _in_a_process("--machine", device))
     for test in folder.left("tests", [] if short else TESTS):
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
@@ -102,14 +121,10 @@ def main(folder: Folder, model: str, device: str, short: bool) -> int:
         )
     compared = [row.key for row in trainings(device)][: 2 if short else None]
     for key in folder.left("allocator", compared):
-        order = [sys.executable, __file__, "--one", key, "small", device]
         try:
-            done = subprocess.run(order, capture_output=True, text=True, timeout=LIMIT_SECONDS)
-            meter, allocator = json.loads(done.stdout.splitlines()[-1])
-        except subprocess.TimeoutExpired:
-            problems.append(f"{key} took longer than {LIMIT_SECONDS} s under the meter")
-        except (ValueError, IndexError):
-            problems.append(f"{key} ended without numbers: {done.stderr.strip()[-300:]}")
+            meter, allocator = _in_a_process("--one", key, "small", device)
+        except CourseError as error:
+            problems.append(f"{key} {error}")
         else:
             folder.add("allocator", key, {"meter": meter, "allocator": allocator})
     for key in folder.left("measured", [row.key for row in (ROWS[:1] if short else ROWS)]):
@@ -160,8 +175,9 @@ def report(folder: Folder, model: str, device: str, problems: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        print(json.dumps(meter_and_allocator(*sys.argv[2:])))
+    asked = {"--one": meter_and_allocator, "--machine": machine}
+    if answer := asked.get("".join(sys.argv[1:2])):
+        print(json.dumps(answer(*sys.argv[2:])))
         sys.exit()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)

@@ -178,7 +178,10 @@ def test_as_if_a_card_runs_what_is_there(monkeypatch, capsys):
 
 
 def test_what_a_card_says_is_written_once_and_reported(tmp_path, monkeypatch, capsys, one_thread):
-    """One row, whose run and whose bytes are given: a second call does nothing again, and the course reads the record."""
+    """One row, whose run and whose bytes are given: a second call does nothing again, and the course reads the record.
+
+    This process asks the card nothing: a context of its own would be counted beside the rows'.
+    """
     run = Run("vanilla", peak={"weights": 100}, seconds=(2.0,), samples=4, machine=machine())
     calls = []
 
@@ -189,6 +192,7 @@ def test_what_a_card_says_is_written_once_and_reported(tmp_path, monkeypatch, ca
     monkeypatch.setattr(on_a_gpu, "measure_rows", rows)
     monkeypatch.setattr(on_a_gpu, "predict_row", lambda *_: replace(run, peak={"weights": 110}))
     monkeypatch.setattr(on_a_gpu, "trainings", lambda device: [])
+    monkeypatch.setattr(on_a_gpu, "machine", None)
     for _ in range(2):
         folder = on_a_gpu.Folder(tmp_path, 20)
         assert on_a_gpu.main(folder, "small", "cpu", short=True) == 0
