@@ -151,7 +151,7 @@ for name, train in wrong.items():
 # %% [markdown]
 # Counting steps sees none of them. The length of the first gradient sees a factor: the sum of the window is too long, and a part of one micro-batch's gradient is too short. It misses the loop that zeroes inside the window and does not divide. That one steps with the gradient of a single micro-batch, which is somewhat longer than the mean and points elsewhere. And it misses the loop that goes wrong from the second step on.
 #
-# So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A logged loss shows at most what the steps before it did to the weights.
+# So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged before any division is right at the first step of all four loops, and later shows only what the steps did to the weights.
 # Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With Adam, or where every gradient is cut, a loop without the division ends close to the right one.
 #
 # ## How close is the same?
@@ -176,7 +176,7 @@ for scale in (1.0, 1e6, 1e-4):
         )
 
 # %% [markdown]
-# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 refuses the right loop with long gradients and passes the wrong one with short ones. **Compare the difference with the gradient's own length.** In float32 rounding stays near a millionth; the mistakes of these lessons are half a per cent and more.
+# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 refuses the right loop with long gradients and passes the wrong one with short ones. **Compare the difference with the gradient's own length.** In float32 rounding stays near a millionth where the samples' gradients do not cancel (near a minimum they may: test the beginning of a training); the mistakes of these lessons are half a per cent and more.
 
 # %% [markdown]
 # ## Exercise: a test for accumulation
@@ -238,7 +238,7 @@ def test_last_window(train):
 check(test_last_window)
 
 # %% [markdown]
-# A test sees only what its samples let it see. With 64 samples in windows of 32 nothing is ever left over. A rest has to be of the right kind, too: where a single micro-batch is left, a step for each of the rest is one step.
+# A test sees only what its samples let it see. With 64 samples in windows of 32 nothing is ever left over. A rest has to be of the right kind, too: where a single micro-batch is left, a step for each of the rest is one step; where no whole window stands before it, there is none into which a loop could wrongly put it.
 #
 # ## Several ranks
 #
@@ -345,13 +345,13 @@ except AssertionError as error:
     print(error)
 
 # %% [markdown]
-# (pytest has it as a fixture of this name, without an import.) `trainlean audit mine.py:train --batch 32 --accumulate 4` asks from a terminal. With `checkpointing=True` it compares training with checkpointing and without, with `ranks=2` two processes and one. For the first, `train` has to take an argument `checkpointing`; for the second, it has to train on its own rank's share of the samples.
+# (pytest has it as a fixture of this name, without an import.) `trainlean audit mine.py:train --batch 32 --accumulate 4` asks from a terminal. `same_training(..., checkpointing=True)` compares training with checkpointing and without, `ranks=2` two processes with one (in the terminal: `--checkpointing`, `--ranks 2`). For the first, `train` has to take an argument `checkpointing`; for the second, it has to train on its own rank's share of the samples.
 #
 # ## What to keep
 #
 # - Make the loop a function of micro-batch and accumulation steps, from the same weights and samples each time. Its own large batch is the truth for what accumulation changes. A fault that both have does not show (exhibit 16 of the museum that follows is one).
-# - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length. It does not show what happens beside the gradient: averaged weights, or the last step's learning rate (an earlier one shows in the next gradient).
-# - A test sees what its data lets it see: numbers of samples with a rest of two micro-batches or more, and without a rest; more than two ranks, each of them looked at; texts of different lengths.
+# - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length. It does not show what happens beside the gradient: averaged weights, or the learning rate (a wrong one moves the next gradient, but in a warm-up perhaps by less than your limit). `same_training` compares the rates, too.
+# - A test sees what its data lets it see: numbers of samples with a rest of two micro-batches or more behind a whole window, and without a rest; more than two ranks, each of them looked at; texts of different lengths.
 # - Before you trust a test, see it fail: run it on wrong loops.
 #
 # Next: [A museum of real bugs](2_bug_museum.ipynb), with loops that others wrote.

@@ -337,7 +337,7 @@ show_receipts(train_zero_last, micro_batches=10)
 #
 # ### 8. What the last epoch left
 #
-# **Reported**: [AnimaLoraStudio, pull request 305](https://github.com/WalkingMeatAxolotl/AnimaLoraStudio/pull/305) (June 2026): with 3 pictures and $k = 4$ an epoch made no step at all; with more epochs, the rest of one epoch went into the first step of the next. [burn, issue 5695](https://github.com/tracel-ai/burn/issues/5695) (September 2026) dropped the rest instead.
+# **Reported**: [AnimaLoraStudio, pull request 305](https://github.com/WalkingMeatAxolotl/AnimaLoraStudio/pull/305) (June 2026): with 3 pictures and $k = 4$ an epoch made no step at all.
 
 
 # %%
@@ -365,7 +365,7 @@ second = receipts_of(train_leaking, micro_batches=6)[1]
 reveal("sum of the second step of exhibit 8", second.sum().item(), "times the right one")
 
 # %% [markdown]
-# Micro-batches 5 and 6 of the first epoch are in the step of the second epoch, at weights that have not moved since: six quarters. Those of the second epoch are in no step.
+# Micro-batches 5 and 6 of the first epoch are in the step of the second epoch, as in the report, at weights that have not moved since: six quarters. Those of the second epoch are in no step. In [burn, issue 5695](https://github.com/tracel-ai/burn/issues/5695) (September 2026) the rest of each epoch is dropped.
 #
 # **Cure**: the last micro-batch of an epoch completes a window too, with its own divisor: `train_right` above.
 #

@@ -155,7 +155,7 @@ reveal(
 )
 
 # %% [markdown]
-# (Counted is what goes away when the same model gets a vocabulary of 100 tokens; those 100 have bytes, too, so it is a little less than the share.)
+# (The number is what goes away when the same model gets a vocabulary of 100 tokens; those 100 have bytes, too, so it is a little less than the share.)
 #
 # The rest grows with the micro-batch, and most of it is further tensors of the logits' size: at the fullest moment the logits are gone, and three others of their shape are there, the kept logarithm of the softmax and two gradients. The layers hardly show.
 #
@@ -220,7 +220,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Compare the rows with and without checkpointing. What dropped most of BERT's activations saves little here: it drops what the layers keep, and the logits are not among that. No setting fits with it that would not fit without.
+# Compare the rows with and without checkpointing. What dropped most of BERT's activations saves little here: it drops what the layers keep, and the logits are not part of that. No setting fits with it that would not fit without.
 #
 # ### Exercise: the fewest FLOPs under the budget
 #

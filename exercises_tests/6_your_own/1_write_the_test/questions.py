@@ -10,7 +10,7 @@ BECAUSE = question(
     "Why does counting steps see none of them?",
     (
         "Each steps when it should, with a gradient that is wrong.",
-        "The faults lie in what is divided and what is emptied. Neither changes when the optimizer steps.",
+        "The faults lie in what is divided and what is emptied. The optimizer still steps at the right moments.",
     ),
     (
         "The large batch makes the same mistakes.",
@@ -52,7 +52,7 @@ def rest(draw):
     if right != [good]:
         return None
     return computed(
-        f"Micro-batches of {micro_batch}, {k} accumulation steps. With which number of samples does a test tell a loop that makes one step of the whole rest from one that makes a step of each micro-batch of it?",
+        f"Micro-batches of {micro_batch} samples, {k} accumulation steps. One loop makes a single step of all that is left at the end, another makes a step of each micro-batch that is left. With which number of samples does a test see the difference?",
         (str(good), "Two micro-batches are left behind the whole windows: one step, or two."),
         [
             (

@@ -8,18 +8,18 @@ from trainlean.exercises.recall import computed
 BECAUSE = (
     question(
         "sum of a step's shares in exhibit 1",
-        "Why did the project's two tests stay green?",
+        "Why can the loss fall all the same, with steps this long?",
         (
-            "They asked for a count and for a finite loss, and for nothing else.",
-            "What is wrong is the gradient's length, and neither test looks at a gradient.",
+            "They point the right way; only their length is wrong.",
+            "A sum points where the mean does, and at a small learning rate a step 4 times as long still goes down. A finite loss says even less.",
         ),
         (
-            "The tests used k = 1.",
-            "They set k to 2 and 3. But no gradient reached the weights in them, and they asked only for a count and a finite loss.",
+            "Most of the four gradients cancel in the sum.",
+            "In the mean they cancel just as much; the sum is 4 times as long as it.",
         ),
         (
-            "A gradient that is too long is clipped in the test.",
-            "Clipping hid the fault in training; the tests looked at no gradient at all.",
+            "Each micro-batch lowers the loss of its own samples.",
+            "There is one step for four micro-batches, with one gradient for all of them.",
         ),
     )
     | question(
