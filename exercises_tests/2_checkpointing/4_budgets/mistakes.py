@@ -95,6 +95,21 @@ least_recomputation = (
         hint="Which of two results with equally many bytes would you rather keep, and does your order see it?",
     ),
     Mistake(
+        "as many results as fit",
+        {
+            RECURSION: ALL_SUBSETS.replace("sum(flops for", "(len(some), sum(flops for").replace(
+                "in some))", "in some)))"
+            )
+            + "    return sum(flops for _, flops in results) - sum(flops for _, flops in best)\n"
+        },
+        {
+            RECURSION: ALL_SUBSETS.replace("lambda some: sum(flops for _, flops in some)", "len")
+            + "    return sum(flops for _, flops in results) - sum(flops for _, flops in best)\n"
+        },
+        why="How many results are kept says nothing about what they cost: one expensive result can be worth more than several cheap ones that fit into the same bytes.",
+        hint="In 100 bytes: one result of 95 bytes and 40 FLOPs, or two of 30 bytes and 1 FLOP each?",
+    ),
+    Mistake(
         "greedy by FLOPs",
         kept_by("-result[1]"),
         why="The most expensive result may fill the budget alone where several others, together more expensive, would fit.",

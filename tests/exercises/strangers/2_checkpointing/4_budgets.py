@@ -293,6 +293,17 @@ def least_recomputation(results, budget):
     return min(price(kept) for kept in choices if chain(kept) <= budget)
 
 
+# %% least_recomputation: wrong, as many results as fit
+# as many as fit, and of these choices the best
+def least_recomputation(results, budget):
+    import itertools
+
+    for n in range(len(results), -1, -1):
+        fits = [c for c in itertools.combinations(results, n) if sum(s for s, _ in c) <= budget]
+        if fits:
+            return sum(f for _, f in results) - max(sum(f for _, f in c) for c in fits)
+
+
 # %% least_recomputation: wrong, equal results taken for one
 def least_recomputation(results, budget):
     best = sum(f for _, f in results)
