@@ -133,7 +133,7 @@ pd.DataFrame(
 # Now the small BERT and the data of this unit: the first 64 reviews in micro-batches of 4, windows of $k = 4$. So 16 micro-batches and 4 updates, with plain SGD.
 # One mark, where a window ends. What is new in the loop has its reasons:
 #
-# - Gradients begin as zeros and are set to zero (`set_to_none=False`). Otherwise the first backward pass of a window *sets* the gradient and the others *add* to it: two kinds of graph instead of one.
+# - Gradients begin as zeros and are set to zero (`set_to_none=False`). Otherwise the first backward pass of a window *sets* the gradient and the others *add* to it: two kinds of graph instead of one, as soon as each micro-batch is a graph of its own (further below).
 # - Each micro-batch is moved with `.to("lazy")`. Slices of one lazy tensor would carry their position into the graph.
 # - The loss is divided by $k$, an *integer*. Divided by `float(k)`, or multiplied with `1 / k`, it does not get through on this backend (see below).
 # - `ran` times what makes a graph run, and notes the counters afterwards.
@@ -209,7 +209,7 @@ for name, scale in {
     print(f"{name:20} {in_fresh_process(scaled_backward, scale)}")
 
 # %% [markdown]
-# A Python *float* is recorded as a 64-bit constant. Where it scales a tensor with dimensions, such as `outputs * 0.25`, the result keeps its 32 bits. A loss has none: `loss * 0.25` has 64 bits, the gradient that comes back through it too, and the next matrix product refuses it. An integer does no harm. The error comes from the mark and names no line of yours. Divide by the integer $k$, or multiply with a tensor.
+# A Python *float* is recorded as data of 64 bits. Where it scales a tensor with dimensions, such as `outputs * 0.25`, the result keeps its 32 bits. A loss has none: `loss * 0.25` has 64 bits, the gradient that comes back through it too, and the next matrix product refuses it. An integer does no harm. The error comes from the mark and names no line of yours. Divide by the integer $k$, or multiply with a tensor.
 #
 # **Predict.** Sixteen micro-batches, a mark after each fourth. How many graphs will be run?
 
@@ -535,7 +535,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # The table shows the operations in the largest graph. With two marks it does not depend on $k$. In the other loops it grows with every micro-batch of the window, and so does the work of recording, comparing and compiling it.
-# Choose another $k$, and those loops compile everything again.
+# Choose another $k$, and that graph is compiled again.
 #
 # Then the memory:
 
@@ -751,7 +751,7 @@ pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way mo
 # ## What became of it
 #
 # PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), has had no release after 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
-# Accelerate 1.15 and transformers 5.23 still carry the mark. On TPUs the prepared data loader is torch_xla's `MpDeviceLoader`, which marks before it hands out a batch. In Accelerate's loop each micro-batch is a graph, and the update is in that of the last one; Accelerate's own `xm.mark_step()`, when `sync_gradients` becomes true, adds no graph there: it comes right after that, *before* the forward pass of the micro-batch that ends a window. The Trainer fetches the window's batches first, so only that last mark divides it: $k - 1$ micro-batches are one graph, the last one and the update another. (Read in the sources, not run.)
+# Accelerate 1.15 and transformers 5.23 still carry the mark. On TPUs the prepared data loader is torch_xla's `MpDeviceLoader`, which marks before it hands out a batch. In Accelerate's loop each micro-batch is a graph, and the update is in that of the last one. Accelerate marks once more when `sync_gradients` becomes true, *before* the last forward pass of a window. In its own loop that adds no graph: the loader has just marked, when it handed out the batch. The Trainer takes all batches of a window from the loader before the first forward pass, so Accelerate's mark is the only one inside the window: $k - 1$ micro-batches are one graph, the last one and the update another. (Read in the sources, not run.)
 #
 # The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there. (There, unlike here, a graph break divides the graph: what stands before it and what stands behind it become two.)
 #

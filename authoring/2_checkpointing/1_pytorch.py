@@ -691,7 +691,7 @@ plot_segments(
 # - **Both extremes are useless for cheap layers.** One segment checkpoints nothing: `checkpoint_sequential` runs the last segment plainly, and here that is all. Sixteen keep sixteen boundaries, which is what the layers would have kept, and compute nearly everything twice.
 # - **Between lies the square root.** The sum is smallest near $k = \sqrt{n \cdot \text{kept} / \text{boundary}}$ (the dotted line). Where a layer keeps no more than one boundary, that is $\sqrt{n}$, here 4.
 # - **The more a layer keeps, the more segments.** When the dotted line lies beyond $n$, every layer should be a segment of its own.
-# - **Fewer segments, fewer FLOPs.** The last segment is not computed twice, and the fewer segments there are, the longer it is.
+# - **Fewer segments, fewer FLOPs**, in these five cases: the last segment is not computed twice, and the fewer equal segments there are, the longer it is. (Where layers end in a product this can turn round. The early stop spares one product in each checkpoint, so more checkpoints spare more.)
 #
 # One checkpoint around the whole network is no better than none, and even computes everything twice:
 
@@ -703,7 +703,7 @@ print(
 )
 
 # %% [markdown]
-# Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers. It depends on the attention: *eager*, the course's setting, keeps the scores of all pairs of tokens; *sdpa*, one fused operation and the default of transformers, does not.
+# Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers. It depends on the attention: *eager*, the course's setting, keeps the scores of all pairs of tokens; *sdpa*, the default of transformers, does not, where it runs as one fused operation. On a graphics card, for which BERT-large is predicted here, it does; on a CPU only without dropout.
 # A boundary is one number for each sample, position and unit of the width.
 
 
@@ -749,9 +749,9 @@ for name, ratio in {"eager": eager, "sdpa": fused}.items():
         )
 
 # %% [markdown]
-# With 48 layers and fused attention, two layers to a segment need less memory, and no more FLOPs. With eager attention that begins with deeper models, and brings less.
+# With 48 layers and fused attention, two layers to a segment need less memory, and no more FLOPs, since BERT's layers end in a norm. With eager attention that begins with deeper models, and brings less.
 #
-# `checkpoint_sequential` was good enough for these curves. In PyTorch 2.13 it has two surprises. It puts the whole remainder into its last segment. Here are 16 layers in 6 segments; the last segment is the one whose layers run once.
+# `checkpoint_sequential` was good enough for these curves. In PyTorch 2.13 it has two surprises. It puts the whole remainder into its last segment. Here are 16 layers in 6 segments; the last segment is the one whose layers run once: six, where 4 segments would leave four. So here more segments are fewer FLOPs, and the formula for the bytes does not hold.
 # And where a layer occurs twice in an `nn.Sequential` (shared weights), it is left out the second time:
 
 # %%
@@ -808,7 +808,7 @@ check(run_in_segments)
 #
 # Write `choose_segments(layers, boundary, kept, work, budget)`: the number of segments, from 1 to `layers` (the number of layers), for which the activations are at most `budget` bytes *and* the FLOPs are the fewest. None if no number fits.
 #
-# - The bytes follow the formula above; `work` is what the running operation works with, in bytes. Two numbers of segments with equally many FLOPs are equally right. The segments are cut as in `run_in_segments`, and the last one, which is among the longest, is not computed twice.
+# - The bytes follow the formula above; `work` is what the running operation works with, in bytes. Two numbers of segments with equally many FLOPs are equally right. The segments are cut as in `run_in_segments`, and the last one, which is among the longest, is not computed twice. The layers end in a tanh, so no segment is stopped early.
 # - The check trains with your number of segments and measures: bytes over the budget, and FLOPs.
 
 
@@ -1054,7 +1054,14 @@ except CheckpointError as error:
     print(*str(error).splitlines()[:4], sep="\n")
 
 # %% [markdown]
-# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew (in transformers: `use_cache=True`). Another size or type, or fewer tensors, is an `if` or a choice of experts that went another way. A size of 0 is a weight that sharding (weights spread over devices) had taken away again (as in DeepSpeed's pull request #8148). It is seldom autocast, which computes products in 16 bits: that is set back for the second run, like the random state. (Its memory of converted weights is not. With a selective policy, two checkpoints that share a weight stop with another error: issue 193338 of PyTorch. An older report of this error under autocast, 141896, is still open.)
+# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew. (The switch of a model in transformers turns the model's cache off.) Another size or type, or fewer tensors, is an `if` or a choice of experts that went another way. A size of 0 is a weight that sharding (weights spread over devices) had taken away again (as in DeepSpeed's pull request #8148). It is seldom autocast, which computes products in 16 bits: that is set back for the second run, like the random state.
+#
+# <details><summary>You use autocast with a selective policy? Open this.</summary>
+#
+# Autocast remembers the weights that it has converted, and this memory is not set back. With a selective policy, two checkpoints that share a weight stop with another error: issue 193338 of PyTorch. An older report of a `CheckpointError` under autocast, 141896, is still open.
+#
+# </details>
+#
 # `debug=True` puts all operations of both passes into the message. `determinism_check="none"` leaves out the comparison, not the fault. The same block, a little further:
 
 # %%

@@ -145,7 +145,7 @@ plot_memory([vanilla, accumulated, checkpointed])
 # %% [markdown]
 # What is left is one layer that is being run again, and the inputs of the others.
 #
-# Look at the other colours, too. Between the last two rows weights and gradients have not changed by a byte. (SGD keeps no state; AdamW's would be the same in both.) Checkpointing saves activations and nothing else. The price stands under GFLOP (*allocator MiB* is what PyTorch's allocator has handed out: it also counts what is no activation, such as the random state that each checkpoint keeps):
+# Look at the other colours, too. Between the last two rows weights and gradients have not changed by a byte. (SGD keeps no state; AdamW's would be the same in both.) Checkpointing saves activations and nothing else. The price stands under GFLOP (*allocator MiB* is what PyTorch's allocator has handed out: it also counts what has none of the colours, such as the random state that each checkpoint keeps):
 
 # %%
 summary([vanilla, accumulated, checkpointed])
@@ -548,7 +548,7 @@ for name, meter in {
     )
 
 # %% [markdown]
-# Checkpointing made it more expensive *and* larger. Where only the top trains, leave the switch off, or take the request back with `disable_input_require_grads()`; the non-reentrant variant does not need it.
+# Checkpointing made it more expensive *and* larger. Where only the top trains, leave the switch off, or take the request back with `disable_input_require_grads()` after the switch; the non-reentrant variant does not need it. (The Trainer's argument, in the next lesson, turns the switch again when training begins.)
 #
 # In your own model there is no such protection. So write `use_reentrant=False`, always: torch 2.13 takes the reentrant variant when you write nothing.
 #

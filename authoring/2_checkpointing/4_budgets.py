@@ -253,7 +253,7 @@ check(least_recomputation)
 # %% [markdown]
 # `hint(least_recomputation)` helps on request.
 #
-# (This tries all choices, 4096 for twelve results. A compiler has hundreds of results in a graph, so it rounds the sizes and fills a table, result after result.)
+# (For twelve results all choices can be tried, 4096. A compiler has hundreds of results in a graph, so it rounds the sizes and fills a table, result after result.)
 #
 # ## What to keep
 #

@@ -79,7 +79,7 @@ def segments(draw):
         kept,
         work,
         budget,
-        ask=f"A chain of {layers} layers: each keeps {kept} MiB, its input takes {boundary}, and the running operation needs {work}. The budget is {budget} MiB. How many segments take the fewest FLOPs?",
+        ask=f"A chain of {layers} layers: each keeps {kept} MiB, its input takes {boundary}, and the running operation needs {work}. No recomputation is stopped early. The budget is {budget} MiB. How many segments take the fewest FLOPs?",
         says="The fewest that fit: the more segments, the more layers are run again.",
         mistakes=(
             "always every layer",
