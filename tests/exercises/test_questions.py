@@ -1,5 +1,6 @@
 """What lessons ask besides exercises: reasons, recall with fresh numbers, lines in order, the learner's own loop; kept, switched off, never told beforehand."""
 
+import contextlib
 import json
 import random
 import re
@@ -585,6 +586,31 @@ def test_on_ranks_a_line_is_asked_for_where_messages_differ():
 
     *_, line = asked_about("train_local_sgd", in_two).values()
     assert "`train_local_sgd(model, optimizer" in line.right.text
+
+
+def token_backward(model, window):
+    count = sum(one["labels"][:, 1:].ne(-100).sum() for one in window).float()
+    distributed.all_reduce(count)
+    share = distributed.get_world_size() / count
+    for number, one in enumerate(window, 1):
+        with contextlib.nullcontext() if number == len(window) else model.no_sync():
+            scores = model(one["input_ids"])[:, :-1].flatten(0, 1)
+            targets = one["labels"][:, 1:].flatten()
+            loss = torch.nn.functional.cross_entropy(scores, targets, reduction="sum")
+            (loss * share).backward()
+
+
+def test_a_loop_without_steps_that_met_before_its_first_micro_batch():
+    """Nothing is said of steps, and the meeting before the first forward pass is not asked for."""
+    found = asked_about("token_backward", token_backward)
+    _, met, sent = found.values()
+    assert met.right.text == "after 2" and sent.right.text == "8"
+    said = [one.says for question in found.values() for one in (question.right, *question.wrong)]
+    assert not [says for says in said if " step" in says]
+    run = questions.written("OWN_RUNS", "token_backward")(token_backward)
+    line = own_loop._first_meeting(run)
+    assert "after the first forward pass" in line.ask.lower()
+    assert "`(loss * share).backward()`" in line.right.text
 
 
 def all_in_a_helper(*given):

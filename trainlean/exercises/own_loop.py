@@ -169,10 +169,10 @@ def _first_move(run: OwnRun) -> Question | None:
 
 def _first_meeting(run: OwnRun) -> Question | None:
     return _which_line(
-        "After the start, which of your lines brought the ranks together for the first time?",
+        "After the first forward pass, which of your lines was the first to bring the ranks together?",
         run.trace,
         next(iter(_meetings(run.trace.frames)), None),
-        ("the ranks had not met again", "they had met"),
+        ("no meeting had followed the first forward pass", "one had"),
     )
 
 
@@ -309,17 +309,18 @@ def _where_ranks_met(run: OwnRun) -> Question | None:
     if not meetings:
         return None
     alone = len([number for number in steps if number not in meetings])
+    if alone:
+        says = f"In between it made {alone} more optimizer steps alone."
+    elif steps:
+        says = "It made no optimizer step alone."
+    else:
+        says = f"It sent after {len(meetings)} of {len(trained)} micro-batches."
     return _after_which(
         f"This rank trained on micro-batches {', '.join(map(str, trained))}. After which of them did it meet the other one?",
-        (
-            meetings,
-            f"In between it made {alone} more optimizer steps alone."
-            if alone
-            else "It made no optimizer step alone.",
-        ),
+        (meetings, says),
         [
             (steps, f"Those are its optimizer steps; {alone} of them it made alone." if alone else ""),
-            (meetings[:-1], f"They met once more, after micro-batch {meetings[-1]}."),
+            (meetings[:-1], f"They met once{' more' * bool(meetings[1:])}, after micro-batch {meetings[-1]}."),
             (trained, "" if trained[0] in meetings else f"After micro-batch {trained[0]} nothing was sent."),
             (meetings[-1:], f"They had met before, after micro-batch {meetings[0]}."),
             (meetings[1:], f"The first time was earlier, after micro-batch {meetings[0]}."),
@@ -374,7 +375,7 @@ def _how_many_bytes(run: OwnRun) -> Question | None:
         "How many bytes did this rank give to collectives in all?",
         (f"{total}", f"It took part in {messages}, with {size} bytes each."),
         [
-            (f"{steps * size}", f"That would be one message for each of its {steps} optimizer steps; recorded were {messages}."),
+            *[(f"{steps * size}", f"That would be one message for each of its {steps} optimizer steps; recorded were {messages}.")] * bool(steps),
             (f"{last * size}", f"That would be one message for each of its {last} micro-batches; recorded were {messages}."),
             (f"{messages}", f"So many messages were recorded; each of them had {size} bytes."),
             (f"{2 * total}", "What it receives it does not give: each message counts once."),
