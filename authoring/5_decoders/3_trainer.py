@@ -251,7 +251,7 @@ check(token_weights)
 # %% [markdown]
 # ## The loss in chunks
 #
-# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too; for other models it is `None`. In evaluation it is the number of that batch, on several devices of all their batches.)
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too; for other models it is `None`. In evaluation it is the number of that batch. On several devices it is that of all of them, while `average_tokens_across_devices` is on.)
 #
 # ## Exercise: a loss for the Trainer
 #
@@ -288,7 +288,7 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
 check(loss_in_chunks)
 
 # %% [markdown]
-# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already, which holds where the number is counted. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. In evaluation it is asked for outputs beside the loss; there are none to collect:
+# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already, which holds where the number is counted. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. In evaluation it is asked for outputs beside the loss, and has none: so there is a loss and nothing for a metric. (A metric's predictions would have to be found chunk by chunk, and returned in the place of `{}`.)
 
 
 # %%
@@ -440,7 +440,7 @@ check(token_accuracy)
 # | fused attention | of the model: `attn_implementation="sdpa"` |
 # | adapter | a model from `get_peft_model` is trained like any other |
 # | loss in chunks | `use_liger_kernel=True` on a GPU, or a `compute_loss` of your own |
-# | evaluation | no `compute_metrics`, or `preprocess_logits_for_metrics` with it |
+# | evaluation | no `compute_metrics`, or `preprocess_logits_for_metrics` with it (not with the chunked loss above, which returns no logits) |
 #
 # `bf16=True` is autocast, which leaves the weights in the type that they have. `from_pretrained` of transformers 5 loads them in the type of their file, and many decoders are published in bf16. Save the small one so, and train it for a step:
 
