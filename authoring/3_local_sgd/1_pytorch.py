@@ -63,7 +63,7 @@ print(f"rank {rank} of {world_size}")
 # %% [markdown]
 # ## Meeting at every step
 #
-# Ranks talk in *collectives*: calls that every rank makes, and that end when all have made them. The most important one is the **all-reduce**:
+# Ranks talk in *collectives*: calls that every rank makes. The most important one is the **all-reduce**. It ends on no rank before all have called it:
 
 # %%
 # %%px
@@ -177,7 +177,7 @@ plot_driver_and_ring()
 # ## Not meeting at all
 #
 # Leave the averaging out. To *see* what happens, take the smallest model again: one weight, which should learn by what number to multiply.
-# Rank 0's samples say 1.5, rank 1's say 2.5; all samples together say 2. Real shares of data differ as well, only less.
+# Rank 0's samples say 1.5, rank 1's say 2.5; all samples together say about 2. Real shares of data differ as well, only less.
 #
 # `train_local` averages after every `local_steps` steps. With 100 it never does. `RankRecorder` notes the weight after every optimizer step.
 
@@ -220,7 +220,7 @@ alone = recorded(train_local, 100)
 plot_drift(devices.pull("alone"), what="weight", title="Two replicas that never meet")
 
 # %% [markdown]
-# Both began at 0. From the first step on they see different samples, so they *drift* apart. You have two models now, each trained on half of the data, and neither has learned 2.
+# Both began at 0. From the first step on they see different samples, so they *drift* apart. You have two models now, each trained on half of the data, and neither has learned what all of it says.
 #
 # ## Drift and return
 #
@@ -253,7 +253,7 @@ my_guess = 2
 guess("averages for 12 steps with H = 5", my_guess, "averages")
 
 # %% [markdown]
-# Here is the loop with its **last average**. It also sends all parameters in one flat tensor: one call instead of one for each weight.
+# Here is the loop with its **last average**. It also sends all parameters in one flat tensor: one call instead of one for each parameter tensor.
 
 
 # %%
@@ -384,7 +384,7 @@ print(f"norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}")
 #
 # ## Unequal data, and a rank that never arrives
 #
-# A collective ends when *all* ranks have called it. So all must call it equally often. Data that does not divide evenly gives the ranks unequal numbers of micro-batches. Give rank 0 four and rank 1 three, with $H = 2$:
+# An all-reduce ends when *all* ranks have called it. So all must call it equally often. Data that does not divide evenly gives the ranks unequal numbers of micro-batches. Give rank 0 four and rank 1 three, with $H = 2$:
 
 # %%
 # %%px
@@ -480,6 +480,6 @@ print(dist.constants.default_pg_timeout)
 # - An all-reduce leaves every rank with the sum. The mean of the ranks' gradients is the gradient of one large batch: that is DDP.
 # - In a ring a rank sends less than two gradients, however many ranks there are; what goes on growing is the number of messages. A driver's work grows with every rank.
 # - Local SGD: every rank trains alone for $H$ optimizer *steps*, then all take the mean of their *parameters*; and once more at the end.
-# - Equal starts, different data, equally many steps on every rank. A collective ends when all have called it.
+# - Equal starts, different data, equally many steps on every rank. An all-reduce ends when all have called it.
 #
 # Next: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb). There torch's own averager runs beside your loop, and you count what is sent and say when it pays to meet less often.

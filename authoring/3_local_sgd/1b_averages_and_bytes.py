@@ -166,14 +166,14 @@ equal = [step for step, distance in enumerate(gaps, start=1) if distance < 1e-12
 reveal("first average of torch, period 4", equal[0], "steps")
 
 # %% [markdown]
-# Two surprises in torch 2.13, where the averager is used alone:
+# Two surprises in torch 2.13:
 #
 # 1. **The first average comes after the first step.** The averager's counter begins at 0, and 0 is a multiple of everything. From then on the periods are right, but shifted.
 # 2. **There is no last average.** The run ends with the replicas apart.
 #
-# The class was made for *post-local SGD* ([arXiv 1808.07217](https://arxiv.org/abs/1808.07217)): first a *warm-up* of ordinary DDP steps, then steps alone. In torch's documentation it stands beside DDP with `post_localSGD_hook`. Both are told the same number of warm-up steps, and the averager begins to count where they end. Afterwards gradients may still be averaged within one machine.
+# The class was made for *post-local SGD* ([arXiv 1808.07217](https://arxiv.org/abs/1808.07217)): first a *warm-up* of ordinary DDP steps, then steps alone. In torch's documentation it stands beside DDP with `post_localSGD_hook`. Both are told the same number of warm-up steps, and the averager begins to count where they end: there, too, the first step alone is followed by an average, and the last one may not be. Afterwards gradients may still be averaged within one machine.
 #
-# Without DDP both have a cure. `warmup_steps` makes the averager skip its first calls. And the last average is yours to call:
+# Both have a cure. `warmup_steps` makes the averager skip its first calls. And the last average is yours to call:
 
 # %%
 # %%px
@@ -542,11 +542,11 @@ def loss_curve(local_steps, lr=0.03):
 curves = {H: loss_curve(H) for H in (1, 8, 32, 160)}
 
 
-def loss_alone():
-    """The loss of one replica that never meets the others."""
+def loss_of_one(batches, lr=0.03):
+    """The loss at the end of one model, trained on these batches."""
     model = BagOfWords()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.03, fused=True)
-    for batch in micro_batches[::replicas]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
+    for batch in batches:
         model(batch).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -555,7 +555,7 @@ def loss_alone():
 
 begin, best = curves[1][0][1], curves[1][-1][1]
 ends = {f"H = {H}": curve[-1][1] for H, curve in curves.items()}
-ends |= {"the start": begin, "one replica alone": loss_alone()}
+ends |= {"the start": begin, "one replica alone": loss_of_one(micro_batches[::replicas])}
 pd.DataFrame(
     {
         "averages": [*(-(-steps // H) for H in curves), 0, 0],
@@ -570,21 +570,19 @@ pd.DataFrame(
 # %% [markdown]
 # **At equal samples** meeting less often costs something. Read it against the two ends of the table: with $H = 32$ most of the gain is there, with one average at the very end about half, and a replica that never meets the others has about a fifth.
 #
-# Does a larger $H$ want another learning rate? Here are the losses at the end with three of them:
+# Does a larger $H$ want another learning rate? Here are the losses at the end with three of them, beside those of DDP: one model, for which a step's eight micro-batches are one large batch.
 
 # %%
-pd.DataFrame(
-    {
-        f"H = {H}": {
-            f"learning rate {lr}": f"{(curves[H] if lr == 0.03 else loss_curve(H, lr))[-1][1]:.3f}"
-            for lr in (0.01, 0.03, 0.1)
-        }
-        for H in (1, 32)
-    }
-)
+large_batches = [encoded[part] for part in order.split(16 * replicas)[:steps]]
+rates = (0.01, 0.03, 0.1)
+ends = {"DDP": [loss_of_one(large_batches, lr) for lr in rates]}
+for H in (1, 32):
+    of_each = [curves[H] if lr == 0.03 else loss_curve(H, lr) for lr in rates]
+    ends[f"H = {H}"] = [curve[-1][1] for curve in of_each]
+pd.DataFrame(ends, index=[f"learning rate {lr}" for lr in rates]).map("{:.3f}".format)
 
 # %% [markdown]
-# The order is the same in both columns, and $H = 32$ costs about as much at each. So begin with the learning rate that you would take for DDP. (Another model may say otherwise; trying three values takes one short run each.)
+# The order is the same in all columns. So begin with the learning rate that you would take for DDP. (At the smallest one Local SGD stays furthest behind it. Another model may say otherwise; trying three values takes one short run each.)
 #
 # **At equal time** the order may be reversed. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time:
 #
@@ -616,8 +614,8 @@ plot_losses(
 )
 
 # %% [markdown]
-# In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ has finished.
-# Time to a loss is what counts, and it has a best $H$ in the middle: the single average at the end comes early, with a loss that the others beat.
+# Time to a loss is what counts. In the data centre $H = 1$ and $H = 8$ are nearly one line, and larger $H$ stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ has finished.
+# The single average at the end comes even earlier there, but with a loss that the others beat.
 #
 # Choose a network of your own. (The number of devices changes the modelled time only. The losses stay those of the eight replicas that were trained.)
 
@@ -645,7 +643,7 @@ pd.DataFrame(rows).T
 
 # %% [markdown]
 # - In a data centre and with few devices, DDP hides most of its sending behind the backward pass. Local SGD as written here hides nothing, so $H = 1$ is *slower* than DDP there.
-# - Between continents meeting at every step is out of the question. One published example: DiLoCo ([arXiv 2311.08105](https://arxiv.org/abs/2311.08105)) trains language models on 8 workers with $H = 500$. It takes the averaged change of the weights as the *gradient* of a second, outer optimizer.
+# - Between continents meeting at every step is out of the question. One published example: DiLoCo ([arXiv 2311.08105](https://arxiv.org/abs/2311.08105)) trains language models on 8 workers with $H = 500$. It hands the averaged change of the weights to a second, outer optimizer.
 # - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the ring's weak side, and DDP makes an all-reduce for each of its buckets. The last row of the data centre is this ring's price, not what a data centre would do: with so many devices libraries take trees, whose number of messages in a row grows with the logarithm.
 # - Here $H = 1$ sends one flat buffer, and DDP many buckets. Where latency rules, that is why $H = 1$ is the faster of the two.
 #
@@ -655,7 +653,7 @@ pd.DataFrame(rows).T
 #
 # ## Memory, speed and communication
 #
-# Here are the runs that you measured. The explorer takes their counted bytes and models the time of a step. Choose devices and a link, or move latency and bandwidth yourself.
+# Here are the runs that you measured. The explorer takes their counted bytes and models the time of a step. Choose devices and a link, or move latency and bandwidth yourself. (DDP's bytes have in them the model that it sends once before it begins, here over only six steps; in a long run DDP is faster than drawn.)
 # From which link on is DDP good enough? And what does $H$ change in memory?
 
 # %%
@@ -667,9 +665,9 @@ stop_devices()
 # %% [markdown]
 # ## What to keep
 #
-# - torch's averager (2.13), without DDP and warm-up, averages right after the first step, and makes no last average.
+# - torch's averager (2.13) averages right after the first step (with a warm-up, after the first one alone), and makes no last average.
 # - With $H = 1$ Local SGD is DDP for SGD, momentum and weight decay, not for clipping or AdamW. Optimizer state and buffers are not averaged.
 # - The bytes of a step fall with $H$; memory does not. The latency of many messages falls, too.
-# - At equal samples a larger $H$ ends with a higher loss; at equal time the best one lies in the middle, and the slower the network, the larger it is.
+# - At equal samples a larger $H$ ends with a higher loss. At equal time the best one depends on the network: a small one where it is fast, and the slower it is, the larger.
 #
 # Next: [Local SGD with Accelerate](2_accelerator.ipynb), where a context manager does this, and counts what you may not expect.

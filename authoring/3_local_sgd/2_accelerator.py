@@ -652,7 +652,7 @@ print(said["notebook_launcher(train, num_processes=2)"].splitlines()[0])
 # | started with | what is wrong | cure |
 # |---|---|---|
 # | `notebook_launcher` | two processes that do not look for each other | `Accelerator(cpu=True)` in the function |
-# | `accelerate launch --cpu --num_processes 2` | one process; for more it wants `mpirun` | `torchrun` |
+# | `accelerate launch --cpu --num_processes 2` | one process; for more it wants `mpirun` | `torchrun`, as in the next row |
 # | `torchrun` | Accelerate takes each process for a single one | `ACCELERATE_USE_CPU=true torchrun ...` |
 #
 # A test of this course (`tests/training/test_local_sgd.py`) holds both cures, so the table is not only a promise. On a machine with two GPUs, without `--cpu`, all three start two ranks by their sources (not tried here). But `accelerate launch` follows a saved configuration of Accelerate, and one for a single device gives one process again.

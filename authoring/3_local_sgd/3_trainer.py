@@ -84,7 +84,7 @@ def bert():
     model = small_bert(
         seed=0, use_cache=False
     )  # only text generation needs that cache, and checkpointing warns of it
-    model.accepts_loss_kwargs = False  # else accumulated gradients come out k times too large
+    model.accepts_loss_kwargs = False  # else gradients come out k x devices times too large
     return model
 
 
@@ -241,7 +241,7 @@ check(LocalSGDCallback)
 #
 # ## Another way to write it
 #
-# The lesson goes on with a version that does two things differently. It copies all weights into one flat buffer, so that an average is *one* all-reduce. And it remembers when it averaged last, so that it never averages twice without a step in between.
+# The lesson goes on with a version that does three things differently. It copies all weights into one flat buffer, so that an average is *one* all-reduce. It remembers when it averaged last, so that it never averages twice without a step in between. And it counts by `state.global_step`, not by `self.steps`.
 #
 # The next cell is folded, because it is an answer to the exercise. Run it as it is; open it (a click on its three dots) when yours is right.
 
@@ -376,7 +376,7 @@ reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0]
 # Without them the checkpoints are rank 0's own. They load without error, and they have seen half of the data since the last average. With a hundred ranks it would be a hundredth.
 #
 # The optimizer's state in a checkpoint is rank 0's in any case, and after a resume all ranks start with it. How far that leads away from the uninterrupted run, [a lesson of this unit](1b_averages_and_bytes.ipynb) has measured: with AdamW every rank must save its own.
-# (The averages stay on the same steps: this callback counts by `state.global_step`, which the checkpoint holds. A counter of the callback's own would begin at 0.)
+# (The averages stay on the same steps, because the checkpoint holds `state.global_step`. A counter of the callback's own, as in the exercise, would begin at 0.)
 #
 # ## What the log says
 #
@@ -422,7 +422,7 @@ for way in first:
 # %%px
 SETTINGS = {
     "SGD, no clipping": {},
-    "the defaults: AdamW, clipped": {
+    "AdamW, clipped at 1": {
         "optim": "adamw_torch",
         "learning_rate": 5e-4,
         "max_grad_norm": 1.0,
@@ -448,7 +448,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# So "Local SGD with $H=1$ is DDP" holds for SGD without clipping. With the defaults it is another training, which need not be worse.
+# So "Local SGD with $H=1$ is DDP" holds for SGD without clipping. With AdamW and clipping, the Trainer's defaults, it is another training, which need not be worse.
 #
 # ### Exercise: same as DDP?
 #
@@ -491,7 +491,7 @@ except ValueError as error:
 # %% [markdown]
 # ## Three versions, one training
 #
-# The recipe of the last two lessons: $k=2$, $H=3$, averages after step 3 and at the end. By hand with two models in one process; Accelerate with checkpointing; the Trainer with the callback.
+# The recipe of this unit, as in its [first lesson](1_pytorch.ipynb): $k=2$, $H=3$, averages after step 3 and at the end. By hand with two models in one process; Accelerate with checkpointing; the Trainer with the callback.
 
 # %%
 # %%px
@@ -639,7 +639,7 @@ plot_techniques(runs)
 # %% [markdown]
 # - **Accumulation** goes down, and costs neither communication nor FLOPs. (Smaller micro-batches run less efficiently: that is seconds, which are not in this picture.)
 # - **Checkpointing** goes down further, and the dot grows: a third more computation, since everything trains here.
-# - **Local SGD** goes left, and saves no memory. Here it even takes a little more: the average is now the fullest moment, with its flat buffer beside the weights, the gradients and DDP's bucket. It costs no computation, but it is no longer the same training: the first two leave every weight as it was, this one does not.
+# - **Local SGD** goes left, and saves no memory. Here it even takes a little more: the average is now the fullest moment, with its flat buffer beside the weights, the gradients and DDP's bucket. (The explorer below counts this buffer and this bucket among the activations.) It costs no computation, but it is no longer the same training: the first two leave every weight as it was, this one does not.
 #
 # By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured: list what fits, and time the two ends.
 #

@@ -336,7 +336,7 @@ pd.DataFrame(seconds).T.map("{:,.2f} s".format).rename_axis("modelled seconds of
 #
 # ### Exercise: choose H for a link
 #
-# *Difficulty* ** · *8 minutes* · *Why*: a larger $H$ than the link needs raises the loss and saves nothing.
+# *Difficulty* ** · *8 minutes* · *Why*: a larger $H$ than the link needs raises the loss and saves little time.
 #
 # Write `choose_local_steps(compute, payload, world_size, link, share)`. It returns the smallest whole number $H$ with which communication takes at most the `share` (between 0 and 1) of **all the time** of a run of Local SGD or DiLoCo: computing and averages together.
 #
@@ -475,7 +475,7 @@ check(quantise)
 #
 # Is any of this worth it? That is a question for the loss, and the answer depends on chance: on the start, and on the order of the reviews. So every training runs with **five seeds**, and a difference is only believed where it is larger than their spread (the number after ±: the standard deviation over the seeds).
 #
-# The model is a small one again: of each review, how often it has each of the 300 most common words, then a layer of 8 units. Four replicas of it, for five seeds. They are trained *at once*: `local` has one row of weights for each seed and replica, and an operation works on all of them. AdamW treats each number for itself, so this is the same as twenty training runs.
+# The model is a small one again: of each review, the shares of the 300 most common tokens in it, then a layer of 8 units. Four replicas of it, for five seeds. They are trained *at once*: `local` has one row of weights for each seed and replica, and an operation works on all of them. AdamW treats each number for itself, so this is the same as twenty training runs.
 
 # %%
 tokenizer = load_tokenizer()
@@ -659,13 +659,13 @@ plot_loss_against_bytes(methods_drawn)
 # - **Fragments**: the weights are divided into $P$ parts, for instance layers. Every $H/P$ steps one part is sent. The bytes of a round are the same, the most at once is a $P$-th.
 # - **Overlap**: nobody waits. The part is on its way while the ranks go on for $\tau$ steps, and what arrives is mixed with what each rank has learned meanwhile (half and half, here).
 #
-# On the four ranks, with the toy from above: `async_op=True` starts an all-reduce and returns at once, `wait()` ends when the sum is there. A part sets off $\tau$ steps before its turn is over, so that nothing is under way at the end.
+# On the four ranks, with the toy from above: `async_op=True` starts an all-reduce and returns at once, `wait()` ends when the sum is there. A part sets off $\tau$ steps before its turn is over, so that nothing is under way at the end; $\tau$ is less than $H/P$.
 
 
 # %%
 # %%px
 def in_fragments(inner, local_steps, outer_lr, momentum, parts, late):
-    every = local_steps // parts  # late is less than that
+    every = local_steps // parts
 
     def after(step, model, group, state):
         weights, common = flat_weights(model), state["common"]
@@ -710,7 +710,7 @@ communication_table(as_runs(devices.pull("counts")[0]))
 H, rows = 100, {}
 for link in LINKS[1:]:
     row = {}
-    for parts, late in ((1, 0), (1, 5), (20, 0), (20, 5)):
+    for parts, late in ((1, 0), (1, 4), (20, 0), (20, 4)):
         average = all_reduce_seconds(payload / parts, world_size, link)
         waiting = max(0, average - late * compute)
         row[f"P = {parts}, τ = {late}"] = f"{compute + parts * waiting / H:,.2f} s"
@@ -718,9 +718,9 @@ for link in LINKS[1:]:
 pd.DataFrame(rows).T.rename_axis("modelled seconds of a step, H = 100")
 
 # %% [markdown]
-# Over the slower links fragments alone win nothing in time, and overlap alone little: the whole change does not arrive in five steps. Together they do, up to a link on which even a part takes longer than $\tau$ steps.
+# Over the slower links fragments alone win nothing in time, and overlap alone little: the whole change does not arrive in four steps. Together they do, up to a link on which even a part takes longer than $\tau$ steps.
 #
-# And the loss? Four fragments, without delay and three steps late (what is still under way at the end is thrown away):
+# And the loss? Four fragments, without delay and two steps late (what is still under way at the end is thrown away):
 
 # %%
 at_once = results["Local SGD, H = 12", 0.03]
@@ -728,7 +728,7 @@ pd.Series(
     {
         "all at once": shown(at_once),
         "4 fragments in turn": shown(train(0.03, H=12, parts=4)),
-        "4 fragments, 3 steps late": shown(train(0.03, H=12, parts=4, late=3)),
+        "4 fragments, 2 steps late": shown(train(0.03, H=12, parts=4, late=2)),
     },
     name="loss at the end",
 ).to_frame()
@@ -763,9 +763,9 @@ if rank == 0:
 # |---|---|
 # | Local SGD, $H$ | `LocalSGD(manager, model, optimizer, sync_every)`, a context manager |
 # | the outer step | `DiLoCo(manager, model_fragments, inner_optimizer, outer_optimizer, sync_every, ...)` |
-# | start of the round | its `original_parameters`, kept on `backup_device` |
+# | start of the round | `original_parameters` of each of its fragments, kept on `backup_device` |
 # | fragments in turn | the list `model_fragments`; `sync_every` is a multiple of their number |
-# | $\tau$ steps late | `fragment_sync_delay` |
+# | $\tau$ steps late | `fragment_sync_delay`, less than $H/P$ there, too |
 # | mixing | `fragment_update_alpha`, the weight of what the rank has learned meanwhile; 0 unless you say otherwise |
 # | fewer bits | `should_quantize=True` |
 # | who takes part in this round | `Manager`, which finds out before each average who is there |

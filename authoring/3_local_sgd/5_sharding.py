@@ -68,7 +68,7 @@ reveal(
 # %% [markdown]
 # ### Exercise: the optimizer's state shared out
 #
-# *Difficulty* *** · *15 minutes* · *Why*: it is the cheapest memory to be saved on several devices, and after this loop you know what the libraries do.
+# *Difficulty* *** · *15 minutes* · *Why*: it is the memory that is easiest to save on several devices, with no change of the model, and after this loop you know what the libraries do.
 #
 # Write `train_sharded(model, make_optimizer, loss_of, micro_batches)`. Every rank calls it; all begin with equal weights and without gradients, and `micro_batches` is this rank's own list, as long as everybody's; it stays as it is.
 #
@@ -248,7 +248,7 @@ reveal(
 table_of({run: counts[run] for run in ("DDP", "fully_shard")})
 
 # %% [markdown]
-# The weights go around the ring twice, the gradients once: three passes, where DDP's all-reduce makes two. That is the price in bytes. And this is what each rank keeps, seen by the meter during the optimizer's step:
+# The weights go around the ring twice, the gradients once: three passes, where DDP's all-reduce makes two. That is the price in bytes. (Sharing out the optimizer state alone need not cost it: reducing and scattering the gradients and gathering the new weights are two passes.) And this is what each rank keeps, seen by the meter during the optimizer's step:
 
 # %%
 pd.DataFrame(
@@ -258,7 +258,7 @@ pd.DataFrame(
 # %% [markdown]
 # Half of both. (The optimizer state has AdamW's step counters in it, 4 bytes for each parameter. Gradients are halved as well, as a table below shows; gloo's thread may hold a buffer of them a little longer, so their number at one moment differs from run to run.) While a block computes, its whole weights are there as well, and its whole gradients for a moment. So the *peak* falls by less: the larger the blocks that you wrap, the higher it stays. Wrap each layer of a transformer, not only the whole model: with one single `fully_shard(model)` all weights are there at once.
 #
-# What `fully_shard` does not touch are the activations. They are each rank's own, as under DDP. So accumulation and checkpointing are as useful as before.
+# What `fully_shard` does not touch are the activations. They are each rank's own, as under DDP. So accumulation and checkpointing lower them as before; what they cost here is another question.
 #
 # ### Sum or mean?
 #

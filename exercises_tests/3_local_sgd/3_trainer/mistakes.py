@@ -222,6 +222,13 @@ LocalSGDCallback = (
         hint="What is the sum of two equal weights?",
     ),
     Mistake(
+        "the mean thrown away",
+        {SUM + DIVISION: 'self.trainer.accelerator.reduce(parameter.data, reduction="mean")'},
+        {SUM + DIVISION: "torch.distributed.all_reduce(parameter.data / 2)"},
+        why="The ranks meet at the right moments, but no weight changes by it: the mean stands in a tensor of its own. The accelerator's `reduce` returns it, and leaves what it was given as it was.",
+        hint="Into which tensors does your method write the mean?",
+    ),
+    Mistake(
         "divided by two whatever the number of ranks",
         {"torch.distributed.get_world_size()": "2"},
         why="The sum over all ranks is divided by 2, which is their number only by chance.",
