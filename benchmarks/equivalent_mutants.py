@@ -90,18 +90,6 @@ EQUIVALENT: dict[str, dict[tuple[str, str], str]] = {
     },
     "largest_batch": {
         (
-            "return max(0, int((budget - fixed) // one_sample))",
-            "return max(0, round((budget - fixed) // one_sample))",
-        ): "Of a whole number both make the same.",
-        (
-            "return max(0, int((budget - fixed) // one_sample))",
-            "return max(0, (budget - fixed) // one_sample)",
-        ): "The same number as a float; a check takes it for a whole number.",
-        (
-            "return max(0, int((budget - fixed) // one_sample))",
-            "return max(0, int((budget - fixed) / one_sample))",
-        ): "int() drops the fraction, and what is below 0 becomes 0.",
-        (
             "fixed = peak['weights'] + peak['gradients'] + peak['optimizer state']",
             "fixed = peak['weights'] + peak['gradients'] + peak['optimizer state']  # before: if step_bytes > budget:",
         ): "A sum that is not used yet may be made first.",

@@ -287,8 +287,8 @@ def largest_batch(peak, step_bytes, batch, budget):
     if step_bytes > budget:
         return 0
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
-    one_sample = (peak["activations"] + peak["temporary"]) / batch
-    return max(0, int((budget - fixed) // one_sample))
+    grows = peak["activations"] + peak["temporary"]
+    return max(0, (budget - fixed) * batch // grows)
     # END SOLUTION
 
 

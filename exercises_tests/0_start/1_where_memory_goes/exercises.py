@@ -59,11 +59,12 @@ EXERCISES = (
         mistakes=mistakes.largest_batch,
         hints=(
             "What remains of the budget when the fixed categories are in place, and which of the two peaks must fit as well?",
-            "Divide what remains by what one sample adds at the turn (activations and temporary), and round down. The optimizer's step fits or it does not, whatever the batch.",
-            "0 if step_bytes > budget, else int(max(0, (budget - fixed) // ((activations + temporary) / batch))).",
+            "At the turn `batch` samples add the activations and the temporary bytes. How many samples add what remains? Round down. The optimizer's step fits or it does not, whatever the batch.",
+            "0 if step_bytes > budget, else max(0, (budget - fixed) * batch // (activations + temporary)). Multiply first: all of these are whole numbers; a sample's share of the bytes may be a fraction.",
         ),
         also_right=(
-            {WHOLE: '(budget - fixed) * batch // (peak["activations"] + peak["temporary"])'},
+            # One sample's share, rounded up, loses a sample where a budget fits to the byte; not asked for.
+            {WHOLE: "int((budget - fixed) // (grows / batch))"},
         ),
     ),
 )

@@ -282,7 +282,8 @@ peak_at_batch = (
 
 # ---------------------------------------------------------------- largest_batch
 
-WHOLE = "int((budget - fixed) // one_sample)"
+WHOLE = "(budget - fixed) * batch // grows"
+EXACT = "(budget - fixed) * batch / grows"
 IMPORT = {"    fixed =": "    import math\n\n    fixed ="}
 
 FIXED = 'peak["weights"] + peak["gradients"] + peak["optimizer state"]'
@@ -306,22 +307,22 @@ largest_batch = (
     ),
     Mistake(
         "rounded up",
-        {**IMPORT, WHOLE: "math.ceil((budget - fixed) / one_sample)"},
+        {**IMPORT, WHOLE: f"math.ceil({EXACT})"},
         why="A batch that fits only in part is out of memory: the number must be rounded down.",
         hint="If 3.2 samples fit, what happens with 4?",
     ),
     Mistake(
         "rounded to the nearest",
-        {WHOLE: "round((budget - fixed) / one_sample)"},
+        {WHOLE: f"round({EXACT})"},
         why="From a half on this rounds up, to a batch that does not fit.",
         hint="If 3.7 samples fit, what happens with 4?",
     ),
     Mistake(
         "a full budget taken for too small",
-        {**IMPORT, WHOLE: "math.ceil((budget - fixed) / one_sample) - 1"},
+        {**IMPORT, WHOLE: f"math.ceil({EXACT}) - 1"},
         {
             **IMPORT,
-            WHOLE: "math.ceil((budget - fixed) / one_sample) - 1",
+            WHOLE: f"math.ceil({EXACT}) - 1",
             "step_bytes > budget": "step_bytes >= budget",
         },
         why="A peak of exactly the budget fits: at most means that the two may be equal.",
@@ -329,15 +330,13 @@ largest_batch = (
     ),
     Mistake(
         "one sample's bytes rounded",
-        {
-            '(peak["activations"] + peak["temporary"]) / batch': '(peak["activations"] + peak["temporary"]) // batch'
-        },
+        {WHOLE: "(budget - fixed) // (grows // batch)"},
         why="One sample's share need not be a whole number of bytes; what rounding leaves out of each of thousands of samples (`//` rounds down) adds up to samples that do not fit.",
         hint="At which point must something be rounded, and how often?",
     ),
     Mistake(
         "not rounded",
-        {WHOLE: "(budget - fixed) / one_sample"},
+        {WHOLE: EXACT},
         why="A part of a sample cannot be trained; the answer is a whole number.",
         hint="If 3.7 samples fit, how many whole ones are that?",
     ),
@@ -346,7 +345,7 @@ largest_batch = (
         {f"max(0, {WHOLE})": f"max(0, {WHOLE}) + 1"},
         {
             f"    return max(0, {WHOLE})": """    size = 0
-    while fixed + size * one_sample <= budget:
+    while fixed + size * grows / batch <= budget:
         size += 1
     return size"""
         },
@@ -357,7 +356,7 @@ largest_batch = (
         "only powers of two",
         {
             f"    return max(0, {WHOLE})": """    size = 1
-    while fixed + size * one_sample <= budget:
+    while fixed + size * grows / batch <= budget:
         size *= 2
     return size // 2"""
         },
@@ -366,7 +365,7 @@ largest_batch = (
     ),
     Mistake(
         "only multiples of the measured batch",
-        {WHOLE: "int((budget - fixed) // (one_sample * batch)) * batch"},
+        {WHOLE: "(budget - fixed) // grows * batch"},
         why="Every whole number of samples is a batch, also one that is no multiple of the measured one.",
         hint="In steps of how many samples does your answer grow?",
     ),
@@ -384,7 +383,7 @@ largest_batch = (
     ),
     Mistake(
         "temporary memory left out",
-        {'(peak["activations"] + peak["temporary"])': 'peak["activations"]'},
+        {' + peak["temporary"]': ""},
         why="Each sample also needs its share of what is temporary at the turn, so the last sample counted here does not fit.",
         hint="Which two categories grow with the batch?",
     ),
@@ -434,7 +433,7 @@ largest_batch = (
     ),
     Mistake(
         "the measured batch taken for one sample",
-        {'peak["temporary"]) / batch': 'peak["temporary"])'},
+        {" * batch": ""},
         why="The measured activations belong to the whole measured batch, so this counts batches, not samples.",
         hint="How many bytes of activations does one sample have?",
     ),
@@ -446,7 +445,7 @@ largest_batch = (
     ),
     Mistake(
         "fixed part grown with the batch",
-        {WHOLE: "int(budget // (sum(peak.values()) / batch))"},
+        {WHOLE: "budget * batch // sum(peak.values())"},
         why="This gives every sample its own share of the weights; there is one copy for all samples.",
         hint="Which part of the peak stays when the batch doubles?",
     ),

@@ -7,18 +7,18 @@ from trainlean.exercises.recall import by_exercise
 
 BECAUSE = question(
     "peak memory as a multiple of the weights",
-    "The peak is more than twice the training state. What is the rest?",
+    "By far the largest row is `activations`. Why is it so large?",
     (
-        "Activations: every layer has left something for each of the 16 reviews.",
-        "At the turn from forward to backward all of it is still there, because the backward pass needs it.",
+        "Every layer leaves something of its own for each of the 16 reviews.",
+        "The backward pass needs it, and where forward turns into backward all of it is still there.",
     ),
     (
-        "Copies of the weights that AdamW keeps.",
-        "It keeps two averages for every weight. Weights, gradients and state together are at most four times the weights.",
+        "There is a copy of the weights for each of the 16 reviews.",
+        "All reviews of a batch go through the same weights, and the first row has them once.",
     ),
     (
-        "A copy of the weights for each review.",
-        "All reviews of a batch go through the same weights. What each of them has of its own are activations.",
+        "What the two training steps have left lies there together.",
+        "The backward pass of the first step has used up what that step left; the second one begins without it.",
     ),
 )
 
