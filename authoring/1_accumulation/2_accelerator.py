@@ -859,7 +859,7 @@ for length in (2, 2 * world_size):
     )
 
 # %% [markdown]
-# With length 2 the second step had a learning rate of zero. The factor `num_processes` belongs there.
+# With length 2 the second step had a learning rate of zero. The factor `num_processes` belongs there. A warm-up given in steps needs it as well.
 #
 # The devices are no longer needed.
 
@@ -873,7 +873,7 @@ stop_devices()
 #
 # Write `train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps)` in plain PyTorch.
 #
-# - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list, as long as the other rank's; it stays as it is. Afterwards the model synchronises as before.
+# - `model` is a `DistributedDataParallel` model, perhaps with shared weights, or with frozen ones, whose `.grad` stays `None`. Your function runs on two ranks at once; `micro_batches` is this rank's list, as long as the other rank's; it stays as it is. Afterwards the model synchronises as before.
 # - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and is synchronised **once**: one all-reduce for this small model, whose gradients fit into one bucket.
 # - The last window may be shorter. It is a window like the others: its own mean, its all-reduce, its step.
 # - The activations of one micro-batch are held at a time; every `.grad` is empty at the start. You may also use `torch.distributed` yourself, as long as each window sends all its gradients in one call.

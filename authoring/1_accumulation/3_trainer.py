@@ -433,7 +433,7 @@ def who_divides(name):
     torch.manual_seed(0)
     tiny = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 50}
     tiny |= {"num_attention_heads": 2, "pad_token_id": 0, "num_labels": 2}
-    tiny |= {"image_size": 8, "patch_size": 4}  # for the one that looks at images
+    tiny |= {"image_size": 8, "patch_size": 4}  # for those that look at images
     tiny |= {"decoder_start_token_id": 0}  # for the one that translates
     tiny |= dict.fromkeys(["bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"])
     model_class = getattr(transformers, name)
@@ -460,6 +460,7 @@ for name in (
     "ModernBertForSequenceClassification",
     "LlamaForSequenceClassification",
     "EsmForSequenceClassification",
+    "BeitForImageClassification",
     "ViTForImageClassification",
     "BertForTokenClassification",
     "BertForMaskedLM",
@@ -471,14 +472,14 @@ for name in (
 pd.DataFrame(rows, columns=["model", "left to the model", "model divides", "factor"])
 
 # %% [markdown]
-# The factor is there where the division is left to a model that does not divide: in most classifiers of texts, most taggers, most masked language models, and in translators and summarisers like T5 and BART. It is not there where the model divides (Llama's language model; ViT with one label for each image), or where the model says of itself that it does not (ESM).
+# The factor is there where the division is left to a model that does not divide: in most classifiers of texts and of images (ResNet and CLIP too), most taggers, most masked language models, and in translators and summarisers like T5 and BART. It is not there where the model divides (Llama's language model; a few image models such as ViT, with one label for each image), or where the model says of itself that it does not (ESM).
 
 # %% [markdown]
 # **A good place to stop for today.** The factor is found and explained. What follows is its cure, why it stays hidden, and losses over tokens.
 #
 # ### Exercise: cure the factor
 #
-# *Difficulty* ** · *6 minutes* · *Why*: you will meet it in most text classifiers that you accumulate with the Trainer.
+# *Difficulty* ** · *6 minutes* · *Why*: you will meet it in most classifiers that you accumulate with the Trainer.
 #
 # Write `exact_trainer(model, args, train_dataset)`. It returns a `Trainer` that has not been trained yet. When it is trained,
 #
@@ -965,7 +966,7 @@ for name, value in {
 #
 # - `per_device_train_batch_size` is the micro-batch; `gradient_accumulation_steps` counts micro-batches; `max_steps` and `warmup_steps` count optimizer steps.
 # - Gradients are there in `on_pre_optimizer_step` and `on_optimizer_step`, and gone in `on_step_end`.
-# - Text classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built, and before `get_peft_model`. Otherwise, in most of them, gradients and logged loss are $k$ × devices times too large; on several devices, without accumulation too.
+# - Classifiers of texts and of images: `model.accepts_loss_kwargs = False` before the Trainer is built, and before `get_peft_model`. Otherwise, in most of them, gradients and logged loss are $k$ × devices times too large; on several devices, without accumulation too.
 # - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself; BERT, most taggers, T5 and BART do not.
 # - A falling loss proves nothing. Compare the first gradient with that of a plain `backward()` on the large batch.
 #

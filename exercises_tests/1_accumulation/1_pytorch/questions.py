@@ -23,18 +23,18 @@ BECAUSE = question(
     ),
 ) | question(
     "length of the undivided step",
-    "What makes the undivided step too long?",
+    "The same eight samples as eight micro-batches of one, and nothing divided: how many times too long is that step?",
     (
-        "`.grad` holds the sum of the micro-batches' means, where their mean is wanted.",
-        "The number of micro-batches is what is missing below the line. With SGD the step is the gradient times the learning rate, so it is as many times too long.",
+        "8 times",
+        "`.grad` holds the sum of eight means, where their mean is wanted. The number of micro-batches is what is missing below the line.",
     ),
     (
-        "The samples of a micro-batch are summed, not averaged.",
-        "`mse_loss` takes their mean. Were they summed as well, the step would be as many times too long as there are samples.",
+        "4 times",
+        "That was for four micro-batches. The samples are the same, but now eight means are added up.",
     ),
     (
-        "The optimizer steps after every micro-batch.",
-        "It steps once in both loops, when the window is complete; only the divisor differs.",
+        "2 times",
+        "The size of a micro-batch does not count: `mse_loss` takes the mean of however many samples it holds. Eight means are added up.",
     ),
 )
 
@@ -95,8 +95,8 @@ def divisor(draw):
     number = k * draw.randint(2, 4) + draw.randint(2, k - 1)
     last = len(windows([*range(number)], k)[-1])
     return computed(
-        f"{number} equally large micro-batches, {k} accumulation steps. By what is the loss of the very last micro-batch divided?",
-        (str(last), "By the size of its own window, so that its step is the mean of that window."),
+        f"{number} equally large micro-batches, {k} accumulation steps. By what must the loss of the very last micro-batch be divided, if its step is to be the mean of its window?",
+        (str(last), "By the number of micro-batches in that window, whatever the others hold."),
         [
             (
                 str(k),
