@@ -3,7 +3,7 @@
 #
 # **You will be able to** write an assertion that accepts right training loops and refuses those that step with a wrong gradient: for accumulation, for the last window, for several ranks and for a loss over tokens; and check your own loop with `same_training`.
 #
-# **Minutes**: 50, with a place to stop · **Before this**: [Accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb)
+# **Minutes**: 55, with a place to stop · **Before this**: [Accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb)
 
 # %% [markdown]
 # ## A question

@@ -3,7 +3,7 @@
 #
 # **You will be able to** read from one recorded run what is wrong with a training loop, name it, and cure it. Each bug here was reported in a real project; several are still in the libraries installed beside this notebook.
 #
-# **Minutes**: 75, with two places to stop · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb). The second half of the museum is [2b](2b_bug_museum_recomputed.ipynb).
+# **Minutes**: 85, with two places to stop · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb). The second half of the museum is [2b](2b_bug_museum_recomputed.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -222,7 +222,7 @@ def train_zero_first(model, optimizer, micro_batches, k):
 
 
 # %% [markdown]
-# **Predict.** `zero_grad()` is ignored for three micro-batches of four. Which is the fourth?
+# **Predict.** `zero_grad()` is ignored in three micro-batches of four. In which one does it work?
 
 # %%
 show_receipts(train_zero_first)

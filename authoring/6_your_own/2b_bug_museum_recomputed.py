@@ -3,7 +3,7 @@
 #
 # **You will be able to** find faults that no loop shows: in what a loss is divided by, in the type that gradients are added up in, in what checkpointing computes twice, and in what devices send each other.
 #
-# **Minutes**: 45, with a place to stop · **Before this**: [the first half of the museum](2_bug_museum.ipynb) and [Checkpointing in PyTorch](../2_checkpointing/1_pytorch.ipynb).
+# **Minutes**: 50, with a place to stop · **Before this**: [the first half of the museum](2_bug_museum.ipynb) and [Checkpointing in PyTorch](../2_checkpointing/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question

@@ -146,16 +146,16 @@ for size in (1, 2, 4):
 pd.DataFrame(rows).T
 
 # %%
-with_few = predicted(1, tokens=100).peak_bytes
+with_half = predicted(1, tokens=config.vocab_size // 2).peak_bytes
 reveal(
     "share of the vocabulary",
-    round(100 * (1 - with_few / predicted(1).peak_bytes)),
+    round(100 * 2 * (1 - with_half / predicted(1).peak_bytes)),
     "%",
     "predicted",
 )
 
 # %% [markdown]
-# (The number is what goes away when the same model gets a vocabulary of 100 tokens; those 100 have bytes, too, so it is a little less than the share.)
+# (The number is twice what goes away when the same model gets half of the vocabulary.)
 #
 # The rest grows with the micro-batch, and most of it is further tensors of the logits' size: at the fullest moment the logits are gone, and three others of their shape are there, the kept logarithm of the softmax and two gradients. The layers hardly show.
 #
@@ -378,7 +378,7 @@ for scaling in sliders.scalings:
 # %% [markdown]
 # ## Your own model
 #
-# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. (`from transformers import AutoConfig` first; then `AutoConfig.from_pretrained("a folder on this disk")` reads that of a saved model.) Its plan looks at more settings than the one above, so it takes longer. For any other module write a function that returns three things: the module, a sample batch, and a function `loss(model, batch)` that gives one number. Then `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
+# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. (`from transformers import AutoConfig` first; then `AutoConfig.from_pretrained("a folder on this disk")` reads that of a saved model.) Its plan looks at more settings than the one above: expect a minute or more. For any other module write a function that returns three things: the module, a sample batch, and a function `loss(model, batch)` that gives one number. Then `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
 
 # %%
 my_config = None  # such as LlamaConfig(hidden_size=512)

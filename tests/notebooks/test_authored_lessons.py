@@ -19,6 +19,7 @@ ASKED = {
     "recall(": 2,
     "reveal(": 0.5,
 }  # minutes to answer; lines to order and one's own loop are of the exercise's
+IN_THE_HEAD = 1  # minutes of a prediction that no guess keeps: to make it, and to compare it with what is printed
 AT_A_STRETCH = 45  # minutes, of a lesson or up to the next place to stop
 UNTOUCHED = re.compile(r"whether[^\"]* as (it was|they were)")  # what a probe shows of arguments
 SAID = re.compile(r"\bas (it is|they are|it was|they were|before)\b")
@@ -162,12 +163,14 @@ def test_a_lesson_is_in_the_readme_and_says_its_minutes_there_too(name):
 def stretches(cells):
     """Minutes up to each place to stop: words and lines of code as they are read, questions, and the exercises' own minutes."""
     minutes = [0.0]
-    for cell in cells:
+    for cell, after in zip(cells, [*cells[1:], None], strict=True):
         if cell.cell_type == "markdown":
             if "good place to stop" in cell.source:
                 minutes.append(0.0)
             minutes[-1] += len(re.findall(r"\w[\w'-]*", cell.source)) / WORDS
             minutes[-1] += sum(map(int, re.findall(r"\*(\d+) minutes\*", cell.source)))
+            if "**Predict" in cell.source and not (after and "guess(" in after.source):
+                minutes[-1] += IN_THE_HEAD
         elif not cell.metadata.get("jupyter", {}).get("source_hidden"):
             code = [line.split("#")[0].strip() for line in cell.source.splitlines()]
             minutes[-1] += sum(map(bool, code)) / LINES
@@ -196,6 +199,11 @@ def test_the_checks_see_what_they_look_for():
     assert stretches([text, code, stop]) == pytest.approx([8 + 5 / WORDS + 1 / LINES, 5 / WORDS])
     asked = nbformat.v4.new_code_cell('recall("one")\n  reveal("two", 3, "s")\nprint("recall(")')
     assert stretches([asked]) == pytest.approx([2.5 + 3 / LINES])
+    predict = nbformat.v4.new_markdown_cell("**Predict** it.")
+    guessed = nbformat.v4.new_code_cell("guess(1)")
+    assert stretches([predict, guessed, predict, code]) == pytest.approx(
+        [4 / WORDS + 2 / LINES + IN_THE_HEAD]
+    )
 
     assert list(imports_of("%%px\nfrom trainlean.costs import runs\nimport torch, a.b")) == [
         "trainlean.costs",

@@ -426,7 +426,7 @@ test_ranks = (
     Mistake(
         "two ranks only",
         {RANKS: "for ranks in (2,):"},
-        why="With two ranks there is one pair and no third rank: what is averaged in pairs, or leaves out the last of several, looks right.",
+        why="With two ranks there is one pair and no third rank: what is averaged in pairs, or wrong only where there are three ranks or more, looks right.",
         hint="Which mistakes need a third rank to be seen?",
     ),
     refuses_all(
@@ -555,6 +555,13 @@ test_token_weights = (
         {LENGTHS: "lengths = list(range(1, 9)) + [5] * 8"},
         why="Where the micro-batches of a window hold as many targets each, a mean of means is right at its step; a training that goes wrong at this step alone is not seen.",
         hint="In which of your windows does a mean of means differ from the mean over all targets?",
+    ),
+    Mistake(
+        "the longest texts of a window all alike",
+        {LENGTHS: "lengths = [9, 1, 2, 9, 9, 3, 9, 4, 9, 1, 9, 5, 3, 9, 9, 9]"},
+        {LENGTHS: "lengths = [9, 1, 2, 9, 9, 3, 9, 4, 7, 1, 7, 5, 3, 7, 7, 7]"},
+        why="Each micro-batch is padded to its longest text. Where the longest ones of a window are equally long, it has as many padded places as its large batch, and a training that counts them agrees with that.",
+        hint="To which length is each of your micro-batches padded?",
     ),
     Mistake(
         "the first step only",

@@ -564,7 +564,7 @@ def on_rank_0_only(own, first, last):
 
 
 def alone_at_last(number):
-    """One rank steps with its own gradient, at the last step: before, the others would see it in their mean."""
+    """Of three ranks or more one steps with its own gradient, at the last step: before, the others would see it in their mean."""
 
     def rule(own, first, last):
         found = averaged(own, first, last)
@@ -665,16 +665,16 @@ def some_ranks(seed):
         "averaged twice": on_ranks(seed, averaged_twice),
         "not averaged": on_ranks(seed, not_averaged),
         "averaged on rank 0 only": on_ranks(seed, on_rank_0_only),
-        "with several ranks, all but rank 0 averaged at the last step": on_ranks(
+        "with three or more ranks, rank 0 steps with its own gradient at the last step": on_ranks(
             seed, alone_at_last(0)
         ),
-        "with several ranks, all but the last but one averaged at the last step": on_ranks(
+        "with three or more ranks, the last but one steps with its own gradient at the last step": on_ranks(
             seed, alone_at_last(-2)
         ),
         "the gradient of rank 0 for all": on_ranks(seed, rank_0s),
         "every rank trains on the same samples": on_ranks(seed, averaged, shared=False),
         "averaged in pairs": on_ranks(seed, in_pairs),
-        "the last of several ranks left out": on_ranks(seed, last_rank_left_out),
+        "the last of three or more ranks left out": on_ranks(seed, last_rank_left_out),
         "one bias that is not sent": on_ranks(seed, without_the_bias),
         "averaged at the first step only": on_ranks(seed, first_step_only),
         "at the last step averaged on rank 0 only": on_ranks(seed, rank_0_at_last),

@@ -272,7 +272,14 @@ cured_windows = (
                 f"{BACKWARD}\n            if inputs is not window[-1][0]:\n                scheduler.step()",
             )
         },
-        why="The schedule counts optimizer steps; moved with every micro-batch it is at its end k times too early.",
+        why="The schedule counts optimizer steps; moved with every micro-batch it reaches its end after a k-th of the training.",
+        hint="At which learning rate is the second step made?",
+    ),
+    Mistake(
+        "all steps at the first rate",
+        {"        scheduler.step()\n": "    scheduler.step()\n"},
+        {"        scheduler.step()\n": ""},
+        why="The schedule moves behind the last step, or not at all: every step is made at its first rate.",
         hint="At which learning rate is the second step made?",
     ),
     Mistake(

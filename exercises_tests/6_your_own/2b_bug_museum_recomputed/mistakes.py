@@ -98,8 +98,11 @@ cured_blocks = (
     Mistake(
         "dropout switched off",
         {f"        output = {CALL}": f"        block.eval()\n        output = {CALL}"},
-        why="eval() lets dropout drop nothing. The second run is then the same as the first, and both are another network's than the one that trains.",
-        hint="What does dropout do in a block that is not in training?",
+        {
+            f"        output = {CALL}": f"        for module in block.modules():\n            if isinstance(module, nn.Dropout):\n                module.p = 0\n        output = {CALL}"
+        },
+        why="In eval(), with a probability of 0 or taken out of its block, dropout drops nothing. The second run is then the same as the first, and both are another network's than the one that trains.",
+        hint="Does your first run still drop anything?",
     ),
     Mistake(
         "random numbers from a seed of one's own",

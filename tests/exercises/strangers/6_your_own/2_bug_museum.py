@@ -868,3 +868,28 @@ def name_fault(receipts, k):
     if not last[-1]:
         return "rest lost"
     return "right" if isclose(sum(last), 1) else "short window divided by k"
+
+
+# %% cured_windows: wrong, all steps at the first rate
+# scheduler.step() a level too far out
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    for s in range(0, len(micro_batches), k):
+        window = micro_batches[s : s + k]
+        for inputs, targets in window:
+            loss = loss_function(model(inputs), targets) / len(window)
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    scheduler.step()
+
+
+# %% cured_windows: wrong, all steps at the first rate
+# the schedule forgotten
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    n = len(micro_batches)
+    for i, (x, y) in enumerate(micro_batches):
+        size = min(k, n - i // k * k)
+        (loss_function(model(x), y) / size).backward()
+        if (i + 1) % k == 0 or i + 1 == n:
+            optimizer.step()
+            optimizer.zero_grad()

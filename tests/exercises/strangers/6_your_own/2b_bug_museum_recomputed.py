@@ -182,3 +182,16 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 def cured_blocks(blocks, hidden):
     return checkpoint_sequential(list(blocks), 4, hidden, use_reentrant=False)
+
+
+# %% cured_blocks: wrong, dropout switched off
+from torch.utils.checkpoint import checkpoint
+
+
+def cured_blocks(blocks, hidden):
+    for block in blocks:
+        for module in block.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0
+        hidden = checkpoint(block, hidden, use_reentrant=False)
+    return hidden
