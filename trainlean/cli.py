@@ -154,10 +154,27 @@ def build(
             say(f"{nb.shown(item.path)} {item.why}: built in {time.perf_counter() - start:.1f} s.")
             if kept:
                 say(f"It had been worked in; the old text is in {nb.shown(kept)}.")
+    asked = 0 if failed else _ask_as_today(places)
     if failed:
         raise typer.Exit(2)
-    if not stale:
+    if not stale and not asked:
         say(f"All {len(places)} notebooks are current; nothing to build.")
+
+
+def _ask_as_today(places) -> int:
+    """Put the questions of built solutions as they are asked today; returns in how many solutions."""
+    from trainlean.exercises.asked_in import ask_as_today
+    from trainlean.notebooks import building
+    from trainlean.notebooks import notebook as nb
+
+    notebooks = 0
+    for place in places:
+        solution = nb.read_notebook(place.solution)
+        if changed := ask_as_today(solution):
+            building.write(solution, place.solution)
+            say(f"{nb.shown(place.solution)} asks as of today: {changed} put in other words.")
+            notebooks += 1
+    return notebooks
 
 
 def _build_with_bar(item, title: str) -> Path | None:

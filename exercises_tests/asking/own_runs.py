@@ -316,8 +316,11 @@ def ranks_run(
         watched.meets(rank)
         return watched.record(loops[rank.number], *arguments)
 
-    words = f"as rank 0 of {RANKS}, {len(data)} micro-batches (numbered from 1) in all, {words}"
-    return OwnRun(words, *as_ranks(train, RANKS))
+    sizes = [parameter.numel() for parameter in model_of().parameters()]
+    held = "one weight" if sum(sizes) == 1 else f"{sum(sizes)} weights, each"
+    known = (f"{len(data)} micro-batches (numbered from 1) in all", words, f"a model of {held}")
+    said = f"as rank 0 of {RANKS}, {', '.join(filter(None, known))} of 4 bytes"
+    return OwnRun(said, *as_ranks(train, RANKS))
 
 
 def _share(rank: int, data: list[tuple]) -> list[tuple]:
@@ -378,7 +381,7 @@ def sharded_run(loop, number: int) -> OwnRun:
 
         return model, make_optimizer, squared_error, _share(rank, data)
 
-    return ranks_run(loop, data, "a weight and a bias", given, partial(one_weight, bias=True))
+    return ranks_run(loop, data, "", given, partial(one_weight, bias=True))
 
 
 def locally_accelerated_run(loop, number: int, k: int, local_steps: int) -> OwnRun:

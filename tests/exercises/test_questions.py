@@ -4,12 +4,14 @@ import contextlib
 import json
 import random
 import re
+from collections import Counter
 
 import pytest
 import torch
 from torch import distributed
 
 from trainlean.exercises import ordering, own_loop, questions, recall
+from trainlean.exercises.asked_in import ask_as_today
 from trainlean.exercises.feedback import check
 from trainlean.exercises.finding import find_exercise
 from trainlean.exercises.guesses import guess, reveal
@@ -32,7 +34,7 @@ LONG = 5  # lines of a solution
 @pytest.fixture
 def shown(monkeypatch):
     things = []
-    for room in ("feedback", "guesses", "questions", "ordering"):
+    for room in ("feedback", "guesses", "questions", "recall", "own_loop", "ordering"):
         monkeypatch.setattr(
             f"trainlean.exercises.{room}.display", lambda thing, **_: things.append(thing)
         )
@@ -687,12 +689,27 @@ def test_questions_go_on_where_nothing_can_be_kept_and_pass_over_what_is_damaged
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
-def test_a_built_puzzle_has_the_texts_of_today(lesson):
-    """The page of a solution plays with what its notebook holds; no cell changes where a mistake is explained in other words."""
+def test_built_solutions_ask_as_of_today(lesson):
+    """The page of a solution asks what its notebook holds; no cell changes where a question is asked in other words."""
     notebook = read_notebook(COURSE / "solutions" / f"{lesson}.ipynb")
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    held = [output.get("metadata", {}).get("trainlean", {}).get("state", {}) for output in outputs]
-    for state in held:
-        if puzzle := state.get("puzzle"):
-            today = json.loads(json.dumps(puzzle_of(find_exercise(puzzle["name"]))))
-            assert puzzle == today, f"run `trainlean build --force {lesson}`"
+    assert not ask_as_today(notebook), f"run `trainlean build {lesson}`"
+
+
+def test_another_question_in_a_built_solution_is_put_as_of_today():
+    """A reason, a recall question, one about the solution's own loop and a puzzle, each in words of its own."""
+    notebook = read_notebook(COURSE / "solutions" / "1_accumulation" / "1_pytorch.ipynb")
+    before = json.dumps(notebook)
+    seen = Counter()
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            state = output.get("metadata", {}).get("trainlean", {}).get("state", {})
+            if "puzzle" in state:
+                state["puzzle"]["title"] = "other"
+                seen["puzzle"] += 1
+            elif "asked" in state:
+                state["asked"]["questions"][0]["ask"] = "other"
+                output.data["text/html"] = "other"
+                seen[state["asked"]["title"][:5]] += 1
+    assert {*seen} == {"puzzle", "Why i", "From ", "About"}
+    assert ask_as_today(notebook) == seen.total()
+    assert json.loads(json.dumps(notebook)) == json.loads(before)

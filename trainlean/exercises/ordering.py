@@ -43,13 +43,17 @@ def put_in_order(name: str | Callable) -> None:
     exercise = find_exercise(
         name if isinstance(name, str) else getattr(name, "__name__", str(name))
     )
-    if not questions_asked():
-        return
+    if questions_asked():
+        display(lines_to_order(exercise))
+
+
+def lines_to_order(exercise: Exercise) -> Lines:
+    """The lines of an exercise's solution, mixed. CourseError: none are written for this exercise."""
 
     def keep(right: bool, mistake: str) -> None:
         note("lines", exercise.name, right=right, mistake=mistake)
 
-    display(Lines(puzzle_of(exercise), keep))
+    return Lines(puzzle_of(exercise), keep)
 
 
 def puzzle_of(exercise: Exercise) -> dict:

@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from trainlean.exercises.questions import Option, Question, questions_asked, show, written
+from IPython.display import display
+
+from trainlean.exercises.questions import Option, Question, questions_asked, quiz_of, written
 from trainlean.exercises.recall import computed
 from trainlean.exercises.seeing import undisturbed
+from trainlean.pictures.quiz import Quiz
 from trainlean.recordings.loops import Frame, Trace, record, updates
 
 MOST_QUESTIONS = 3
@@ -121,18 +124,23 @@ class Watched:
 
 def ask_about_own_loop(name: str, answer: object) -> None:
     """Ask about the run of a right answer; nothing where none was written for the exercise, or the answer cannot be recorded."""
+    if questions_asked() and (quiz := quiz_about(name, answer)):
+        display(quiz)
+
+
+def quiz_about(name: str, answer: object) -> Quiz | None:
+    """The questions about the run of a right answer; None where there are none."""
     make = written("OWN_RUNS", name)
-    if make is None or not questions_asked():
-        return
+    if make is None:
+        return None
     try:
         with undisturbed(0), contextlib.redirect_stdout(io.StringIO()):
             found = questions_about(name, run := make(answer))
     except (
         Exception
     ):  # the answer is right; that it cannot be recorded here is no matter of the learner's
-        return
-    if found:
-        show("own loop", f"About your own loop, {run.said}", found)
+        return None
+    return quiz_of("own loop", f"About your own loop, {run.said}", found) if found else None
 
 
 def questions_about(exercise: str, run: OwnRun) -> list[Question]:
@@ -488,13 +496,13 @@ def _how_often_layers_ran(run: OwnRun) -> Question | None:
     if not again:
         return None
     return computed(
-        f"Layers ran {forward} times in forward passes. How often did one run in all, until the last backward pass was done?",
-        (f"{runs}", f"Checkpointed ones ran once more in a backward pass, {again} times."),
+        f"Layers ran {forward} times in forward passes. How many runs of layers were there in all, those in backward passes included?",
+        (f"{runs}", f"Beside the {forward}, layers ran {again} times in backward passes, computed again."),
         [
             (f"{forward}", f"What a checkpoint has thrown away was computed again: {again} times a layer ran in a backward pass."),
             (f"{2 * forward}", f"So it would be if each run came twice; {again} of {forward} did."),
             (f"{runs + again}", "Each of them ran again once, not twice."),
-            (f"{again}", "Those are the runs in backward passes alone."),
+            (f"{again}", "Those are the runs in backward passes alone; the forward ones count, too."),
         ],
     )  # fmt: skip
 

@@ -26,6 +26,8 @@ from trainlean.workspace import (
     tell_once,
 )
 
+WHY = "Why is that so?"
+
 
 class Option(NamedTuple):
     """An answer to choose, and what is said once it is chosen; what stands between backticks is code."""
@@ -104,13 +106,18 @@ def lesson_named(name: str) -> str:
 
 def because(name: str) -> None:
     """Ask for the reason behind a value that was guessed and is now revealed; nothing where none was written."""
+    if questions_asked() and (quiz := reason(name)):
+        display(quiz)
+
+
+def reason(name: str) -> Quiz | None:
+    """The question for the reason behind a guessed value; None where none was written."""
     question = written("BECAUSE", name)
-    if question and questions_asked():
-        show("because", "Why is that so?", [question])
+    return quiz_of("because", WHY, [question]) if question else None
 
 
-def show(kind: str, title: str, questions: Sequence[Question]) -> None:
-    """Show questions below each other and keep each answer in the records."""
+def quiz_of(kind: str, title: str, questions: Sequence[Question]) -> Quiz:
+    """Questions below each other, which keep each answer in the records."""
     lists = [question.options for question in questions]
     asked = [
         {
@@ -127,7 +134,7 @@ def show(kind: str, title: str, questions: Sequence[Question]) -> None:
         question, chosen = questions[number], lists[number][option]
         record_answer(kind, question, chosen, first)
 
-    display(Quiz(title, asked, keep))
+    return Quiz(title, asked, keep)
 
 
 def record_answer(kind: str, question: Question, chosen: Option, first: bool) -> None:

@@ -5,6 +5,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from IPython.display import display
+
 from trainlean.exercises.finding import find_exercise
 from trainlean.exercises.questions import (
     Option,
@@ -14,13 +16,15 @@ from trainlean.exercises.questions import (
     noted,
     question_files,
     questions_asked,
+    quiz_of,
     record_answer,
-    show,
 )
 from trainlean.exercises.solutions import answer_of
+from trainlean.pictures.quiz import Quiz
 from trainlean.workspace import CourseError, read_records
 
 KIND = "recall"
+EARLIER = "From earlier lessons"
 MOST_WRONG = 3  # answers beside the right one
 TRIES = 50  # draws of numbers until the wrong answers differ from the right one
 
@@ -30,12 +34,18 @@ def recall(lesson: str, number: int = 3) -> None:
 
     `lesson` is a path such as "1_accumulation/2_accelerator". CourseError: no lesson of that name, or no number of questions.
     """
-    lessons = list(question_files())
-    before = taken(lessons[: lessons.index(lesson_named(lesson))])
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise CourseError(f"recall asks a whole number of questions from 1, not {number!r}.")
-    if questions_asked() and (questions := fresh_questions(before, number)):
-        show(KIND, "From earlier lessons", questions)
+    lesson = lesson_named(lesson)
+    if questions_asked() and (quiz := from_earlier(lesson, number)):
+        display(quiz)
+
+
+def from_earlier(lesson: str, number: int = 3) -> Quiz | None:
+    """The `number` questions that are due when a lesson begins, noted as asked; None where none is."""
+    lessons = list(question_files())
+    questions = fresh_questions(taken(lessons[: lessons.index(lesson)]), number)
+    return quiz_of(KIND, EARLIER, questions) if questions else None
 
 
 def fresh_questions(lessons: Iterable[str], number: int) -> list[Question]:
