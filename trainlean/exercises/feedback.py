@@ -98,7 +98,7 @@ def hint(*answer, **named) -> None:
 @contextlib.contextmanager
 def _still_running(name: str) -> Iterator[None]:
     """Say so when the check takes long: a loop without an end leaves nothing else on the screen."""
-    text = f"{name} is still running after {PATIENCE} s. Does a loop in it never end? Interrupt (the square above, or I, I) stops it."
+    text = f"{name} is still running after {PATIENCE} s. Does a loop in it never end, or is the machine busy? Interrupt (the square above, or I, I) stops it."
     said: list = []
     # What is printed meanwhile is taken for the answer's; a display is not.
     timer = threading.Timer(
