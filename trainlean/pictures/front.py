@@ -389,7 +389,7 @@ def origin_legend(axes, runs: Iterable[Run]):
             marker=MARKERS[o],
             ms=6,
             color=INK,
-            label=o,
+            label="predicted or modelled" if o == "predicted" else o,  # as in explorer.js
             **({"mfc": "white"} if o == "predicted" else {}),
         )[0]
         for o in origins
