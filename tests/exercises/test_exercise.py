@@ -389,6 +389,38 @@ def test_a_none_where_none_is_never_right_asks_for_the_return():
     assert told == "a is None; the truth is 3"
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("the bytes (bf16, 61 parameters)", "are 610; the right ones are 488"),
+        ("the weights after step 2", "are 610; the right ones are 488"),
+        ("the number of weights", "is 610; the right one is 488"),
+        ("the loss", "is 610; the right one is 488"),
+        ("the model's answer", "is 610; the right one is 488"),
+        ("the most micro-batches in memory", "is 610; it should be 488"),
+    ],
+)
+def test_several_things_have_a_verb_of_their_own(name, told):
+    assert first_difference({name: 610}, {name: 488}, "the right one") == f"{name} {told}"
+
+
+@pytest.mark.parametrize(
+    ("got", "told"),
+    [
+        (np.zeros(20), "are zero; the right ones are not"),
+        (np.ones(3), "have shape (3,); the right ones have (20,)"),
+        (np.ones(20) * 4, "are 4.00 times the right ones"),
+        (
+            np.arange(20) - 9.0,
+            "point elsewhere than the right ones: cosine 0.086, length 5.79 of it",
+        ),
+    ],
+)
+def test_several_arrays_have_a_verb_of_their_own(got, told):
+    seen = first_difference({"the weights": got}, {"the weights": np.ones(20)}, "the right one")
+    assert seen == f"the weights {told}"
+
+
 def test_a_small_difference_is_told_in_numbers_that_differ():
     want = np.random.default_rng(0).normal(size=(4, 5))
     got = want.copy()

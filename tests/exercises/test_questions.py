@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 import torch
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 from torch import distributed
 
 from trainlean.exercises import ordering, own_loop, questions, recall
@@ -713,3 +714,23 @@ def test_another_question_in_a_built_solution_is_put_as_of_today():
     assert {*seen} == {"puzzle", "Why i", "From ", "About"}
     assert ask_as_today(notebook) == seen.total()
     assert json.loads(json.dumps(notebook)) == json.loads(before)
+
+
+def test_two_reasons_of_one_cell_stay_two(shown):
+    names = list(REASONS)[:3]
+    cell = new_code_cell("\n".join(f'reveal("{name}", 1)' for name in names))
+    for name in names:
+        questions.because(name)
+        state = as_saved({"asked": shown[-1].asked, "chosen": [[]]})
+        output = new_output("display_data", metadata={"trainlean": {"state": state}})
+        cell.outputs.append(output)
+    before = json.dumps(cell)
+    assert not ask_as_today(new_notebook(cells=[cell]))
+    assert json.dumps(cell) == before
+    cell.outputs[1].metadata["trainlean"]["state"]["asked"]["questions"][0]["ask"] = "other"
+    assert ask_as_today(new_notebook(cells=[cell])) == 1
+    assert cell.outputs[1].metadata["trainlean"]["state"]["asked"] == as_saved(shown[1].asked)
+
+
+def as_saved(asked):
+    return json.loads(json.dumps(asked))

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nbformat import NotebookNode, from_dict
@@ -28,11 +29,12 @@ def ask_as_today(notebook: NotebookNode) -> int:
     """Put the questions that a solution's outputs hold as they are asked today; returns how many were put otherwise."""
     changed = 0
     for cell in notebook.cells:
+        reasons = filter(None, map(reason, REVEALED.findall(cell.source)))
         for output in cell.get("outputs", []):
             held = output.get("metadata", {}).get(HANDED_OVER, {}).get("state", {})
             if not held.keys() & {"asked", "puzzle"}:
                 continue
-            widget = _asked_by(cell.source, held)
+            widget = _asked_by(cell.source, held, reasons)
             if widget is None or json.loads(json.dumps(_state(widget))) == held:
                 continue
             data, metadata = widget._repr_mimebundle_()
@@ -49,13 +51,13 @@ def _state(widget):
     return {trait: getattr(widget, trait) for trait in widget.handed_over}
 
 
-def _asked_by(source: str, held: dict) -> Live | None:
-    """What a cell asks today where its output holds this."""
+def _asked_by(source: str, held: dict, reasons: Iterator[Live]) -> Live | None:
+    """What a cell asks today where its output holds this; `reasons` are those that it asks for, one after the other."""
     if "puzzle" in held:
         return lines_to_order(find_exercise(held["puzzle"]["name"]))
     title = held["asked"]["title"]
     if title == WHY:
-        return reason(REVEALED.findall(source)[-1])
+        return next(reasons, None)
     if title == EARLIER:
         with _without_records():
             return from_earlier(RECALLED.findall(source)[-1])

@@ -1,8 +1,11 @@
 """Observations compared: whether two are the same, and in words where one parts from the other."""
 
+import re
+
 import numpy as np
 
 Observation = dict[str, object]  # str -> int, float, bool, str, None or numpy array
+AFTER_THE_NOUN = "of|after|afterwards|at|in|before|between|on|behind|for|that|when|where"
 # What an answer may use at most is asked of it, and of the truth it would be untrue: the large batch holds all activations.
 LIMITS = ("the most ", "the largest batch ")
 
@@ -34,11 +37,35 @@ def first_difference(got: Observation, want: Observation, truth: str) -> str | N
         if not equal(got[name], right):
             limit = name.startswith(LIMITS) and np.ndim(right) == 0
             told = describe(got[name], right, "" if limit else truth)
+            if _is_plural(name):
+                told = _of_several(told, truth)
             if got[name] is None and not any(value is None for value in want.values()):
                 told = told.replace("is None;", "is None (is a `return` missing?);", 1)
             return f"{name} {told}"
     extra = next((name for name in got if name not in want), None)
     return None if extra is None else f"{extra} should not be there"
+
+
+def _is_plural(name: str) -> bool:
+    """Whether a name speaks of several things: "the bytes (bf16)", "the weights after step 2"."""
+    head = re.split(f"[(,]| (?:{AFTER_THE_NOUN})\\b", name)[0].rstrip()
+    ends = head.endswith("s") and not head.endswith(("ss", "us", "is", "as", "'s"))
+    return ends and head.startswith("the ") and not head.startswith("the most ")
+
+
+def _of_several(told: str, truth: str) -> str:
+    """What is told of one thing, told of several."""
+    verb, rest = told.split(" ", 1)
+    verb = {"is": "are", "has": "have", "differs": "differ", "points": "point"}[verb]
+    if truth == "the right one":
+        rest = re.sub(rf"\b{truth}\b", f"{truth}s", rest, count=1)
+        truth += "s"
+    rest = re.sub(rf"^(.*?\b{re.escape(truth)}) (is|has)\b", _verb_of_several, rest)
+    return f"{verb} {rest}".replace(" of its length", " of their length")
+
+
+def _verb_of_several(found: re.Match) -> str:
+    return f"{found[1]} {'are' if found[2] == 'is' else 'have'}"
 
 
 def describe(got: object, want: object, truth: str) -> str:

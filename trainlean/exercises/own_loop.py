@@ -497,7 +497,7 @@ def _how_often_layers_ran(run: OwnRun) -> Question | None:
         return None
     return computed(
         f"Layers ran {forward} times in forward passes. How many runs of layers were there in all, those in backward passes included?",
-        (f"{runs}", f"Beside the {forward}, layers ran {again} times in backward passes, computed again."),
+        (f"{runs}", f"In addition to those {forward}, {again} runs were made in backward passes: layers computed again."),
         [
             (f"{forward}", f"What a checkpoint has thrown away was computed again: {again} times a layer ran in a backward pass."),
             (f"{2 * forward}", f"So it would be if each run came twice; {again} of {forward} did."),
