@@ -212,7 +212,7 @@ print(
 # %% [markdown]
 # ### Reading an out-of-memory message
 #
-# Such a message names, among others, three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Here is, for two training runs of the same model, the most that is ever allocated, and by how much the most that is ever reserved is more:
+# Such a message names, among others, three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Here are two training runs of the same model, each with the peak of what is allocated and how much higher the peak of what is reserved is:
 
 # %%
 for name, run in {
@@ -316,7 +316,7 @@ frame.loc["mean absolute error"] = frame.abs().mean()
 frame.map(lambda error: f"{error:+.1%}").replace("-0.0%", "+0.0%")
 
 # %% [markdown]
-# The first two know nothing of activations, so they come near only where few are left. The third is too low where its state is right (AdamW), and it meets 8-bit Adam's row to a tenth of a percent, although it counts 16 bytes a weight where that row takes fewer. So two of its errors must cancel there. Take them apart:
+# The first two know nothing of activations, so they come near only where few are left, and with fp16 the second takes Adam's state alone for the whole. The third is too low where its state is right (AdamW), and it meets 8-bit Adam's row to a tenth of a percent, although it counts 16 bytes a weight where that row takes fewer. So two of its errors must cancel there. Take them apart:
 
 # %%
 row = find_rows(["adam8bit"])[0]
