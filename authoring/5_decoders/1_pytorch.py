@@ -415,6 +415,7 @@ for attention in ("eager", "sdpa"):
         ids = pieces(number, length)
         peaks[attention, length] = peak_of(without, attn_implementation=attention)
         print(f"{attention:5} {number} x {length:4}: {format_bytes(peaks[attention, length]):>9}")
+ids = pieces(8, 128)  # as before, if you go back
 ratio = peaks["eager", 1024] / peaks["eager", 128]
 reveal("peak of one long text, eager", round(ratio, 2), "times that of eight short ones")
 

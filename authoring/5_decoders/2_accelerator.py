@@ -310,7 +310,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# The optimizer state is as good as gone; weights and logits are not, and most activations stay. (Gradients of the full training are not at this peak either.) To reach the adapters in the first layer the gradient must go through all layers above them, and for that it needs what those have kept. Only what the gradient of a frozen *weight* would have needed is let go.
+# The optimizer state is as good as gone; weights and logits are not, and most activations stay. (Gradients of the full training are not at this peak either.) Half of what stays is there in the checkpointed run, too: nearly all of that is the softmax which the loss keeps, and no adapter takes it away. The rest is the layers': to reach the adapters in the first layer the gradient must go through all layers above them, and for that it needs what those have kept. Only what the gradient of a frozen *weight* would have needed is let go.
 # So **an adapter does not replace checkpointing, accumulation or the loss in chunks**: it takes the state away, and what grows with the batch is what is left. Here are the same points with an accumulated one; others you can measure (at most 16 texts for a step).
 
 # %%

@@ -8,7 +8,7 @@
 # %% [markdown]
 # ## A question
 #
-# The divisor over windows and devices, checkpointing, bf16: the Trainer has an argument for each. The loss in chunks has none that runs here, and there is a place where the logits come back although nothing is trained. Where?
+# The divisor over windows and devices, checkpointing, bf16: the Trainer has an argument for each. The loss in chunks has none that runs here. And evaluation, where nothing is trained, may collect the logits of a whole data set. What of them does a metric need?
 
 # %%
 import os

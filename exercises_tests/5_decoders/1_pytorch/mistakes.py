@@ -47,7 +47,7 @@ chunked_loss = (
         "not checkpointed",
         {CALL: PLAIN},
         why="The logits are computed chunk by chunk, and autograd keeps each chunk's softmax for the backward pass: in the end all of them are in memory.",
-        hint="What does autograd keep of `sum_of`, and who can make it again when it is needed?",
+        hint="What does autograd keep of each chunk's loss, and who can make it again when it is needed?",
     ),
     Mistake(
         "all logits at once",

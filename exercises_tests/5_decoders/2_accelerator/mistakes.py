@@ -10,6 +10,7 @@ REDUCE = "    distributed.all_reduce(count)\n"
 SHARE = "share = distributed.get_world_size() / count"
 CONTEXT = "with nullcontext() if last else model.no_sync():"
 SUM = ', reduction="sum"'
+BACKWARD = "            (loss * share).backward()\n"
 SHIFT = """            logits = model(batch["input_ids"])[:, :-1]
             targets = batch["labels"][:, 1:]
 """
@@ -61,13 +62,17 @@ token_backward = (
             "        last = index": f"        distributed.all_reduce(count)\n        {SHARE}\n        last = index",
         },
         why="all_reduce works in place: the second time it adds up sums over the ranks, and the count is N times as large as it should be.",
-        hint="What is in `count` after the second all_reduce?",
+        hint="What is in the count after the second all_reduce?",
     ),
     Mistake(
         "sends after every micro-batch",
         {CONTEXT: "with nullcontext():"},
+        {
+            CONTEXT: "if True:",
+            BACKWARD: f"            {CONTEXT}\n    {BACKWARD}",
+        },
         why="The gradients are right and sent once for every micro-batch; only those of the whole window are needed.",
-        hint="Which micro-batch's backward pass is the only one that must talk?",
+        hint="Which micro-batch is the only one that must talk, and do the others have their forward pass inside `no_sync`, too?",
     ),
     Mistake(
         "never sends",
@@ -361,10 +366,10 @@ state_bytes = (
         hint="Of which type is `weight.grad` after a backward pass under autocast?",
     ),
     Mistake(
-        "autocast's gradients in bf16",
+        "autocast's weights or gradients in bf16",
         each(autocast=14),
-        why="Autocast leaves the weights in float32, and a gradient is of the type of its weight.",
-        hint="Of which type is `weight.grad` after a backward pass under autocast?",
+        why="Either the weights are counted in two bytes or their gradients. Autocast leaves the weights in float32, and a gradient is of the type of its weight.",
+        hint="Of which type are `weight` and `weight.grad` after a backward pass under autocast?",
     ),
     Mistake(
         "autocast's copies counted",
@@ -385,10 +390,11 @@ state_bytes = (
         hint="How many bytes has a number of 32 bits?",
     ),
     Mistake(
-        "the masters' gradients forgotten",
+        "too few bytes with masters",
         each(masters=14),
-        why="The optimizer steps the masters with gradients of theirs, in float32, four bytes each.",
-        hint="With what does the optimizer step the masters?",
+        each(masters=12),
+        why="At the optimizer's step there are the model's own weights in bf16, and beside them the masters, their gradients and two averages, these in float32. Something of that is missing or counted in too few bytes.",
+        hint="Which tensors are there when the optimizer steps, and of which type is each?",
     ),
     Mistake(
         "16 bytes with masters",
@@ -432,5 +438,12 @@ state_bytes = (
         each(bf16=12),
         why="torch's AdamW makes its averages in the type of the weights, so for a bf16 model they are bf16, too.",
         hint="Of which type is the state of AdamW for a bf16 weight?",
+    ),
+    Mistake(
+        "a part of a bf16 model in float32",
+        each(bf16=10),
+        each(bf16=14),
+        why="A bf16 model has bf16 gradients, and torch's AdamW keeps its averages in the type of the weights: nothing here takes four bytes.",
+        hint="Of which type are a bf16 weight's `.grad` and its state in AdamW?",
     ),
 )

@@ -525,7 +525,7 @@ def state_bytes(parameters, recipe):
     return parameters * (18 if recipe == "masters" else 16)
 
 
-# %% state_bytes: wrong, autocast's gradients in bf16
+# %% state_bytes: wrong, autocast's weights or gradients in bf16
 def state_bytes(parameters, recipe):
     match recipe:
         case "float32":
@@ -597,3 +597,48 @@ def make_it_learn(model):
 # the right place, and a hook that asks for the truth of a tensor
 def make_it_learn(model):
     model.embed.register_forward_hook(lambda module, args, out: out.requires_grad_() and None)
+
+
+# %% state_bytes: wrong, autocast's weights or gradients in bf16
+# the weights in bf16 under autocast, gradients and averages not
+def state_bytes(parameters, recipe):
+    return parameters * {"float32": 16, "autocast": 2 + 4 + 8, "bf16": 8, "masters": 18}[recipe]
+
+
+# %% state_bytes: wrong, a part of a bf16 model in float32
+# the gradients
+def state_bytes(parameters, recipe):
+    return parameters * {"float32": 16, "autocast": 16, "bf16": 2 + 4 + 4, "masters": 18}[recipe]
+
+
+# %% state_bytes: wrong, a part of a bf16 model in float32
+# all but the weights
+def state_bytes(parameters, recipe):
+    return parameters * {"float32": 16, "autocast": 16, "bf16": 2 + 4 + 8, "masters": 18}[recipe]
+
+
+# %% state_bytes: wrong, too few bytes with masters
+# the masters themselves forgotten
+def state_bytes(parameters, recipe):
+    return parameters * {"float32": 16, "autocast": 16, "bf16": 8, "masters": 2 + 2 + 8}[recipe]
+
+
+# %% token_backward: wrong, sends after every micro-batch
+# no_sync around backward only
+def token_backward(model, window):
+    import torch.distributed as dist
+
+    count = torch.tensor(sum((b["labels"][:, 1:] != -100).sum().item() for b in window))
+    dist.all_reduce(count)
+
+    def lossof(b):
+        logits = model(b["input_ids"])[:, :-1]
+        return cross_entropy(logits.flatten(0, 1), b["labels"][:, 1:].flatten(), reduction="sum")
+
+    for i, b in enumerate(window):
+        loss = lossof(b) * dist.get_world_size() / count
+        if i < len(window) - 1:
+            with model.no_sync():
+                loss.backward()
+        else:
+            loss.backward()
