@@ -1188,7 +1188,82 @@ def steps_twice_in_each_block(micro_batch, accumulation_steps):
             optimizer.zero_grad()
 
 
+def epochs_of(complete, left, k=4):
+    """Two epochs of which a loader drops what fills no batch; windows are counted within an epoch and zeroed behind a step only."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model)
+        size = 32 // k  # of the loop's micro-batches, whatever this training's
+        count = complete * 32 + left * size
+        for _ in range(2):
+            parts = [part for part in cut(micro_batch, count) if len(part[0]) == micro_batch]
+            for number, (x, y) in enumerate(parts, 1):
+                (F.mse_loss(model(x), y) / accumulation_steps).backward()
+                if number % accumulation_steps == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+    return train
+
+
+WRONG["one_leaks_where_the_rest_is_dropped"] = epochs_of(3, 1), "last window dropped"
+WRONG["three_leak_where_the_rest_is_dropped"] = epochs_of(2, 3), "last window dropped"
+
+
+def passes_over_a_boundary(micro_batch, accumulation_steps):
+    """A micro-batch that is passed over takes the step along that would have come behind it."""
+    model = net()
+    optimizer = sgd(model)
+    for number, (x, y) in enumerate(cut(micro_batch, 256), 1):
+        loss = F.mse_loss(model(x), y) / accumulation_steps
+        if accumulation_steps > 1 and number == accumulation_steps:
+            continue
+        loss.backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def frozen(when):
+    """A head behind a body that the loop calls itself, and which learns in the micro-batches for which `when(number)`."""
+
+    def train(micro_batch, accumulation_steps):
+        body, *_, head = net()
+        parameters = [*body.parameters(), *head.parameters()]
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        for number, (x, y) in enumerate(cut(micro_batch, 256)):
+            body.requires_grad_(when(number))
+            (F.mse_loss(head(body(x).tanh()), y) / accumulation_steps).backward()
+            if (number + 1) % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return train
+
+
+def another_rate(micro_batch, accumulation_steps):
+    """No schedule, and a rate that is a thousandth too large in small micro-batches."""
+    model = net()
+    optimizer = sgd(model, 0.1 if accumulation_steps == 1 else 0.1001)
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, window, accumulation_steps)
+
+
 WITHOUT_A_NAME = {
+    "passes_over_a_boundary": (
+        passes_over_a_boundary,
+        "7, 4, 4, 4 backward passes lie behind this step and the next",
+    ),
+    "unfreezes_by_micro_batches": (
+        frozen(lambda number: number >= 4),
+        "a gradient came to 2 of its 4 tensors that have none there",
+    ),
+    "freezes_by_micro_batches": (
+        frozen(lambda number: number < 6),
+        "2 tensors got a gradient in some of its backward passes, none in others",
+    ),
+    "another_rate": (another_rate, "learning rate at step 1 is 0.1001"),
     "steps_twice_in_each_block": (
         steps_twice_in_each_block,
         "7, 1, 7, 1 backward passes lie behind this step and the next",

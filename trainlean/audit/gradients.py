@@ -91,6 +91,11 @@ def of_gradient(
         return found("added up in low precision")
     if bare := _without_gradient(step, right):
         return found(None, f": no gradient came to {bare} of its {len(right.gradients)} tensors")
+    if more := _without_gradient(right, step):
+        count = len(right.gradients)
+        return found(
+            None, f": a gradient came to {more} of its {count} tensors that have none there"
+        )
     factor, some = _in_some_weights(step, right)
     if some:
         count = len(step.rounds) or 1
@@ -98,7 +103,7 @@ def of_gradient(
         return found(
             name, f": {factor:.2f} times as long in {some} of its tensors, right in the others"
         )
-    return found(None)
+    return found(None, _reached_in_some(step))
 
 
 def _is_sum_of(step: Step, rounds: list[Round]) -> bool:
@@ -310,7 +315,8 @@ def _of_what_moves(
         )
     return (
         None,
-        ": the first micro-batch adds what it should, and the later ones do not: something besides the weights changes inside the window, or they meet numbers, such as the samples' weights, that belong to other samples",
+        _reached_in_some(step)
+        or ": the first micro-batch adds what it should, and the later ones do not: something besides the weights changes inside the window, or they meet numbers, such as the samples' weights, that belong to other samples",
     )
 
 
@@ -321,6 +327,15 @@ def _without_gradient(step: Step, right: Step) -> int:
         bool(want is not None and want.any() and (got is None or not got.any()))
         for got, want in pairs
     )
+
+
+def _reached_in_some(step: Step) -> str:
+    """How many tensors got a gradient in one round of a step and none in another, in words; empty where there are none."""
+    reached = [{key for key, flow in one.flowed.items() if flow.any()} for one in step.rounds]
+    some = len(set.union(*reached) - set.intersection(*reached)) if reached else 0
+    if not some:
+        return ""
+    return f": {some} tensors got a gradient in some of its backward passes, none in others"
 
 
 def _without_backward(step: Step, right: Step) -> int:

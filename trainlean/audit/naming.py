@@ -231,10 +231,16 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
             return found("what is left put into the window before", seen)
         if got.keys() == right.keys() and (following is None or following.keys() != right.keys()):
             return Finding(number, f"{seen}: the same ones, some of them more often")
-        if here == k + 1:
+        first, extra = windows.behind(other.steps[number - 1].calls[: here - k]), got - right
+        if number > 1 and first == extra and (following is None or not extra & following):
+            return found(
+                "last window dropped",
+                f"{seen}: what was left when they began anew leaked into this one",
+            )
+        if here == k + 1 and number == 1:
             return found("steps one micro-batch late", seen)
-        if here > k + 1:
-            if min(rest[:-1], default=k) < k:  # others hold too few: no window is right
+        if here > k:
+            if min(rest[:-1], default=k) <= k:  # others hold no more: no window is longer by rule
                 behind = ", ".join(map(str, rest[:4]))
                 return Finding(
                     number, f"{seen}; {behind} backward passes lie behind this step and the next"
@@ -391,6 +397,8 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
     at = position / k
     below, part = int(at), at - int(at)
     between = rates[below] * (1 - part) + rates[min(below + 1, len(rates) - 1)] * part
+    if near(value, rates[position], 1e-3):
+        return Finding(number, seen)  # as near as that are the rates of many schedules
     if near(value, between, 1e-3):
         return Finding(number, seen, "length in micro-batches")
     if moves:

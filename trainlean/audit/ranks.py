@@ -101,7 +101,7 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, world_size: 
     if any(float((weights - wanted).abs().max()) > 0 for weights in first):
         return cannot_tell(
             sizes,
-            "the ranks start from other weights than the large batch: make the model from the same seed on every rank, or broadcast the one of rank 0",
+            "not every rank starts from the weights of the large batch: make the model from the same seed on every rank, or broadcast the one of rank 0",
             1,
         )
     largest = 0.0

@@ -10,7 +10,7 @@ import threading
 from contextlib import ExitStack
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -44,6 +44,14 @@ from trainlean.workspace import CourseError
 
 MOST_BYTES = 2**31  # of what is kept of one training
 BATCH_NORM = torch.nn.modules.batchnorm._BatchNorm
+
+
+class Frozen(NamedTuple):
+    """A forward pass by which nothing learns, and the shapes of what came in and went out: what takes its outputs is a later part of the model."""
+
+    call: Call
+    came: set[torch.Size]
+    left: set[torch.Size]
 
 
 class Recorder:
@@ -89,6 +97,7 @@ class Recorder:
         self._called_with: dict[int, list[int]] = {}  # by id of the module: those of its weights
         self._optimizers: dict[int, dict[str, Any]] = {}
         self._averages: dict[int, AveragedModel] = {}
+        self._frozen: Frozen | None = None  # the last forward pass, where nothing learns by it
         self._unmoved: dict[int, tuple[int, list[torch.Tensor]]] = {}  # by id of the module
         self._task = -1  # the backward pass that runs
         self._rounds: list[Round] = []
@@ -303,8 +312,15 @@ class Recorder:
         outputs = [tensor for tensor in tensors_within(output) if tensor.requires_grad]
         call = None  # of a later part of a model that the loop calls piece by piece
         if all(tensor.grad_fn is None for tensor in inputs):
-            call = Call(rows_of(args, kwargs), module.training, learns=bool(outputs))
-            self.recorded.calls.append(call)
+            came = {tensor.shape for tensor in inputs}
+            if (before := self._frozen) and came & before.left and not came & before.came:
+                call, came = before.call, before.came  # a later part, too: of one that is frozen
+                call.learns = bool(outputs)
+            else:
+                call = Call(rows_of(args, kwargs), module.training, learns=bool(outputs))
+                self.recorded.calls.append(call)
+            left = {tensor.shape for tensor in tensors_within(output) if tensor.dim()}
+            self._frozen = None if outputs else Frozen(call, came, left)
         for tensor in outputs:
             tensor.register_hook(partial(self._reached, call))
 
