@@ -480,11 +480,11 @@ for card, rows in cards.items():
     display((more / MiB).round().astype(int))
 
 # %% [markdown]
-# On the H100 64 MiB and little more were handed out in every row. The 64 are no tensors of the training: cuBLAS, which multiplies the matrices, keeps two workspaces of 32 MiB on a card of this kind (PyTorch's CublasHandlePool.cpp; older cards have smaller ones). No trace sees them.
+# On the H100 64 MiB and little more were handed out beyond the prediction in every row. The 64 are no tensors of the training: cuBLAS, which multiplies the matrices, keeps two workspaces of 32 MiB on a card of this kind (PyTorch's CublasHandlePool.cpp; older cards have smaller ones). No trace sees them.
 #
 # What is reserved has to fit. Six rows are nearly as close there; *adafactor* needed 230 MiB more than predicted and *sdpa* 494, so leave room.
 #
-# The third column should be one number, the context. The driver counts all processes on the card, and a second one probably held a context there while five of the rows ran. So compare the columns before `whole device`.
+# The third column should be one number, the context. The driver counts all processes on the card, and a second one probably held a context there while five of the rows ran. So leave `whole device` out when you compare.
 #
 # Now the times. `time/vanilla` is far from the published one in every row that has one, and most where the micro-batch is 1. The card is much quicker than a V100; starting an operation from Python takes as long as ever. A micro-batch of one, or half precision, gives the card so little that it waits for the next operation. Adafactor starts many small ones for each weight, and checkpointing those of the forward pass twice, with its own work around each layer. These are one epoch of each row on one machine, so read the large differences only.
 #
@@ -745,7 +745,7 @@ explorer(
 )
 
 # %% [markdown]
-# A card's speed is not its technique's, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context.
+# A card's speed is not its technique's, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context; a prediction stands at the speed of its measured row.
 
 # %%
 for rows in cards.values():

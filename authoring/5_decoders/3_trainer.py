@@ -251,7 +251,7 @@ check(token_weights)
 # %% [markdown]
 # ## The loss in chunks
 #
-# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too; for other models it is `None`. In evaluation it is the number of that batch. On several devices it is that of all of them, while `average_tokens_across_devices` is on.)
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too; for other models it is `None`. In evaluation it is the number of that batch. In both, the numbers of several devices are added up while `average_tokens_across_devices` is on.)
 #
 # ## Exercise: a loss for the Trainer
 #
