@@ -979,7 +979,7 @@ check(places=places)
 # ## What to keep
 #
 # - `backward()` adds to `.grad` and frees the activations: a large batch's gradient in small portions of memory.
-# - Divide each mean by the number of micro-batches in the window; where these differ in size, take sums and divide by the window's number of targets. Step, clip, log and zero once per window; the last window is a window too.
+# - Divide each mean by the number of micro-batches in the window; where they hold different numbers of targets, take sums and divide by the window's number of targets. Step, clip, log and zero once per window; the last window is a window too.
 # - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, so compared with the true large batch no work is saved; pieces that are too small take longer.
 # - A loss over pairs in the batch and batch normalisation are not the same in micro-batches.
 # - Micro-batch first, accumulation for the rest: 4 x 16, not 1 x 64.

@@ -691,7 +691,7 @@ plot_segments(
 # - **Both extremes are useless for cheap layers.** One segment checkpoints nothing: `checkpoint_sequential` runs the last segment plainly, and here that is all. Sixteen keep sixteen boundaries, which is what the layers would have kept, and compute nearly everything twice.
 # - **Between lies the square root.** The sum is smallest near $k = \sqrt{n \cdot \text{kept} / \text{boundary}}$ (the dotted line). Where a layer keeps no more than one boundary, that is $\sqrt{n}$, here 4.
 # - **The more a layer keeps, the more segments.** When the dotted line lies beyond $n$, every layer should be a segment of its own.
-# - **Fewer segments, fewer FLOPs**, in these five cases: the last segment is not computed twice, and the fewer equal segments there are, the longer it is. (Where layers end in a product this can turn round. The early stop spares one product in each checkpoint, so more checkpoints spare more.)
+# - **Fewer segments, fewer FLOPs**, for these five numbers of segments: the last segment is not computed twice, and the fewer equal segments there are, the longer it is. (Where layers end in a product it can be the other way round: the early stop spares one product in each checkpoint, so more checkpoints spare more.)
 #
 # One checkpoint around the whole network is no better than none, and even computes everything twice:
 
@@ -703,7 +703,7 @@ print(
 )
 
 # %% [markdown]
-# Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers. It depends on the attention: *eager*, the course's setting, keeps the scores of all pairs of tokens; *sdpa*, the default of transformers, does not, where it runs as one fused operation. On a graphics card, for which BERT-large is predicted here, it does; on a CPU only without dropout.
+# Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers. It depends on the attention: *eager*, the course's setting, keeps the scores of all pairs of tokens; *sdpa*, the default of transformers, does not, where it runs as one fused operation: on a graphics card, for which BERT-large is predicted here, and on a CPU without dropout.
 # A boundary is one number for each sample, position and unit of the width.
 
 
@@ -1054,9 +1054,9 @@ except CheckpointError as error:
     print(*str(error).splitlines()[:4], sep="\n")
 
 # %% [markdown]
-# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew. (The switch of a model in transformers turns the model's cache off.) Another size or type, or fewer tensors, is an `if` or a choice of experts that went another way. A size of 0 is a weight that sharding (weights spread over devices) had taken away again (as in DeepSpeed's pull request #8148). It is seldom autocast, which computes products in 16 bits: that is set back for the second run, like the random state.
+# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew. (In transformers the cache is turned off when you switch on a model's own checkpointing, which the next lesson does.) Another size or type, or fewer tensors, is an `if` or a choice of experts that went another way. A size of 0 is a weight that sharding (weights spread over devices) had taken away again (as in DeepSpeed's pull request #8148). It is seldom autocast, which computes products in 16 bits: that is set back for the second run, like the random state.
 #
-# <details><summary>You use autocast with a selective policy? Open this.</summary>
+# <details><summary>You use autocast? Open this.</summary>
 #
 # Autocast remembers the weights that it has converted, and this memory is not set back. With a selective policy, two checkpoints that share a weight stop with another error: issue 193338 of PyTorch. An older report of a `CheckpointError` under autocast, 141896, is still open.
 #

@@ -548,7 +548,7 @@ for name, meter in {
     )
 
 # %% [markdown]
-# Checkpointing made it more expensive *and* larger. Where only the top trains, leave the switch off, or take the request back with `disable_input_require_grads()` after the switch; the non-reentrant variant does not need it. (The Trainer's argument, in the next lesson, turns the switch again when training begins.)
+# Checkpointing made it more expensive *and* larger. Where only the top trains, leave the switch off, or take the request back with `disable_input_require_grads()` after the switch; the non-reentrant variant does not need it. (With the Trainer's argument, in the next lesson, the switch is called again when training begins, and the request is back.)
 #
 # In your own model there is no such protection. So write `use_reentrant=False`, always: torch 2.13 takes the reentrant variant when you write nothing.
 #

@@ -59,7 +59,7 @@ EXERCISES = (
         mistakes=mistakes.largest_batch,
         hints=(
             "What remains of the budget when the fixed categories are in place, and which of the two peaks must fit as well?",
-            "At the turn `batch` samples add the activations and the temporary bytes. How many samples add what remains? Round down. The optimizer's step fits or it does not, whatever the batch.",
+            "At the turn `batch` samples add the activations and the temporary bytes. How many samples fit into what remains of the budget? Round down. The optimizer's step fits or it does not, whatever the batch.",
             "0 if step_bytes > budget, else max(0, (budget - fixed) * batch // (activations + temporary)). Multiply first: all of these are whole numbers; a sample's share of the bytes may be a fraction.",
         ),
         also_right=(

@@ -23,18 +23,18 @@ BECAUSE = question(
     ),
 ) | question(
     "length of the undivided step",
-    "The same eight samples as eight micro-batches of one, and nothing divided: how many times too long is that step?",
+    "With many weights the undivided step would be too long as well, but in the right direction. What makes the direction right?",
     (
-        "8 times",
-        "`.grad` holds the sum of eight means, where their mean is wanted. The number of micro-batches is what is missing below the line.",
+        "What is missing is one divisor, the same for every weight.",
+        "The sum of the micro-batches' means is their mean times the number of micro-batches, in every entry. A vector times a number keeps its direction.",
     ),
     (
-        "4 times",
-        "That was for four micro-batches. The samples are the same, but now eight means are added up.",
+        "The micro-batches have nearly the same gradient.",
+        "The first two had -10 and -50. Whatever they are, their sum points where their mean does.",
     ),
     (
-        "2 times",
-        "The size of a micro-batch does not count: `mse_loss` takes the mean of however many samples it holds. Eight means are added up.",
+        "The optimizer takes only the direction from `.grad`.",
+        "SGD subtracts `.grad` times the learning rate: a longer gradient is a longer step.",
     ),
 )
 
@@ -95,7 +95,7 @@ def divisor(draw):
     number = k * draw.randint(2, 4) + draw.randint(2, k - 1)
     last = len(windows([*range(number)], k)[-1])
     return computed(
-        f"{number} equally large micro-batches, {k} accumulation steps. By what must the loss of the very last micro-batch be divided, if its step is to be the mean of its window?",
+        f"{number} micro-batches with equally many targets, {k} accumulation steps. By what must the loss of the very last micro-batch be divided, if its step is to be the mean of its window?",
         (str(last), "By the number of micro-batches in that window, whatever the others hold."),
         [
             (

@@ -92,7 +92,7 @@ least_recomputation = (
         kept_by("result[0]"),
         kept_by("-result[0]"),
         why="The bytes of a result say nothing about what it costs to compute it again: many small, cheap results can take the room of an expensive one, and one large result that of two.",
-        hint="Which of two results with equally many bytes would you rather keep, and does your order see it?",
+        hint="Which of two results with equally many bytes would you rather keep, and does your rule see it?",
     ),
     Mistake(
         "as many results as fit",
@@ -105,6 +105,15 @@ least_recomputation = (
         {
             RECURSION: ALL_SUBSETS.replace("lambda some: sum(flops for _, flops in some)", "len")
             + "    return sum(flops for _, flops in results) - sum(flops for _, flops in best)\n"
+        },
+        {
+            RECURSION: """    best = []
+    for number in range(2 ** len(results)):
+        kept = [result for place, result in enumerate(results) if number >> place & 1]
+        if sum(size for size, _ in kept) <= budget and len(kept) >= len(best):
+            best = kept
+    return sum(flops for _, flops in results) - sum(flops for _, flops in best)
+"""
         },
         why="How many results are kept says nothing about what they cost: one expensive result can be worth more than several cheap ones that fit into the same bytes.",
         hint="In 100 bytes: one result of 95 bytes and 40 FLOPs, or two of 30 bytes and 1 FLOP each?",

@@ -15,7 +15,8 @@ def draw_questions(seed):
     small = [
         [(50, 50), (60, 66), (50, 50)],  # the most FLOPs for a byte leave no room for the rest
         [(40, 45), (100, 60), (50, 50)],  # what is most expensive leaves no room for the rest
-        [(20, 2), (95, 40), (10, 1)],  # two small ones leave no room for what is expensive
+        # Two small ones leave no room for what is expensive; who goes through the list from either end keeps a large one.
+        [(95, 40), (20, 3), (10, 1), (92, 35)],
         [(60, 50), (70, 20), (60, 50)],  # of two that are equal one is kept and one is not
         # No order finds the best here (the third, fourth and fifth), not even one from which a result is kept beforehand.
         [(12, 17), (47, 60), (13, 54), (46, 44), (41, 56), (35, 22)],

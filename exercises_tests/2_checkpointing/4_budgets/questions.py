@@ -7,7 +7,7 @@ OPTIONAL = True
 
 BECAUSE = question(
     "FLOPs of four levels",
-    "Computing every layer again once costs a third more. Why does it cost more than that here?",
+    "Computing every layer again once costs a third more. Why do the four levels cost more than that?",
     (
         "A layer lies in a first half at several levels, and is computed again for each of them.",
         "The first layer at all of them, the last at none; on average it is half of the levels.",

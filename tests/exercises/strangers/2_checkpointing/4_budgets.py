@@ -304,6 +304,33 @@ def least_recomputation(results, budget):
             return sum(f for _, f in results) - max(sum(f for _, f in c) for c in fits)
 
 
+# %% least_recomputation: wrong, as many results as fit
+# the last of the choices with the most results
+def least_recomputation(results, budget):
+    most, answer = -1, 0
+    for mask in range(1 << len(results)):
+        kept = [i for i in range(len(results)) if mask >> i & 1]
+        if sum(results[i][0] for i in kept) <= budget and len(kept) >= most:
+            most = len(kept)
+            answer = sum(f for i, (_, f) in enumerate(results) if i not in kept)
+    return answer
+
+
+# %% least_recomputation: wrong, greedy by size
+# the most results, and of these the fewest bytes
+def least_recomputation(results, budget):
+    from itertools import combinations
+
+    fitting = [
+        c
+        for n in range(len(results) + 1)
+        for c in combinations(results, n)
+        if sum(s for s, _ in c) <= budget
+    ]
+    kept = max(fitting, key=lambda c: (len(c), -sum(s for s, _ in c)))
+    return sum(f for _, f in results) - sum(f for _, f in kept)
+
+
 # %% least_recomputation: wrong, equal results taken for one
 def least_recomputation(results, budget):
     best = sum(f for _, f in results)
