@@ -25,7 +25,7 @@ BECAUSE = question(
     "So few numbers are trained. Why do so many activations stay?",
     (
         "The gradient must pass through every layer to reach the first adapter.",
-        "On its way it needs what those layers have kept. Only what the gradient of a frozen weight would have needed is let go. (The softmax of the loss stays in any case.)",
+        "On its way it needs what those layers have kept. Only what the gradient of a frozen weight would have needed is let go. The softmax of the loss stays in any case.",
     ),
     (
         "An adapter's matrices are as large as the layers' own.",
