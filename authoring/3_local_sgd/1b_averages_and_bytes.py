@@ -582,7 +582,7 @@ for H in (1, 32):
 pd.DataFrame(ends, index=[f"learning rate {lr}" for lr in rates]).map("{:.3f}".format)
 
 # %% [markdown]
-# The order is the same in all columns. So begin with the learning rate that you would take for DDP. (At the smallest one Local SGD stays furthest behind it. Another model may say otherwise; trying three values takes one short run each.)
+# The order is the same in all columns, so begin with the learning rate that you would take for DDP. But DDP hardly tells the three apart, and at the smallest one Local SGD ends far behind it: where DDP leaves the choice open, take the larger. (Another model may say otherwise; trying three values takes one short run each.)
 #
 # **At equal time** the order may be reversed. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time:
 #
@@ -649,11 +649,11 @@ pd.DataFrame(rows).T
 #
 # What the table does not know is the loss. The curves above are those of 8 replicas; nothing here was trained with 4096.
 #
-# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one raises the loss and saves little time. **Learning rate**: begin with DDP's, as above. **Resuming**: save right after an average, with every rank's optimizer state.
+# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one raises the loss and saves little time. **Learning rate**: begin with DDP's, in doubt with the larger. **Resuming**: save right after an average, with every rank's optimizer state.
 #
 # ## Memory, speed and communication
 #
-# Here are the runs that you measured. The explorer takes their counted bytes and models the time of a step. Choose devices and a link, or move latency and bandwidth yourself. (DDP's bytes have in them the model that it sends once before it begins, here over only six steps; in a long run DDP is faster than drawn.)
+# Here are the runs that you measured. The explorer takes their counted bytes and models the time of a step. Choose devices and a link, or move latency and bandwidth yourself. (DDP's bytes include the model, which it sends once before it begins. Here only six steps share it; in a long run DDP is faster than drawn.)
 # From which link on is DDP good enough? And what does $H$ change in memory?
 
 # %%
@@ -665,7 +665,7 @@ stop_devices()
 # %% [markdown]
 # ## What to keep
 #
-# - torch's averager (2.13) averages right after the first step (with a warm-up, after the first one alone), and makes no last average.
+# - torch's averager (2.13) averages right after the first step (behind a warm-up of DDP steps, after the first one alone), and makes no last average of its own.
 # - With $H = 1$ Local SGD is DDP for SGD, momentum and weight decay, not for clipping or AdamW. Optimizer state and buffers are not averaged.
 # - The bytes of a step fall with $H$; memory does not. The latency of many messages falls, too.
 # - At equal samples a larger $H$ ends with a higher loss. At equal time the best one depends on the network: a small one where it is fast, and the slower it is, the larger.

@@ -272,7 +272,7 @@ one(torch.tensor([[1.0 + rank]])).sum().backward()
 print("torch", torch.__version__.split("+")[0], one.weight.grad.full_tensor().item())
 
 # %% [markdown]
-# On two ranks 1.5 is the mean; 3 would be the sum. It is a check of one line for every new machine. AdamW would not have told you: a constant factor hardly affects it.
+# On two ranks 1.5 is the mean; 3 would be the sum. These four lines are worth running on every new machine. AdamW would not have told you: a constant factor hardly affects it.
 #
 # Who keeps that one weight? It cannot be cut. Look at the shards:
 
@@ -401,9 +401,9 @@ for name, synchronised in {"synchronised": True, "not synchronised": False}.item
 pd.DataFrame(devices.pull("held")[0]).T.rename_axis("bytes of gradients after one micro-batch")
 
 # %% [markdown]
-# Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. For a model that was sharded because it does not fit, that is often too much. ([Accelerate's documentation](https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization) has the case of Mixtral: 69 GB a card with synchronisation, and out of memory without at two accumulation steps. Its `GradientAccumulationPlugin` therefore has `sync_each_batch`, which is off unless you ask for it.)
+# Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. For a model that was sharded because it does not fit, that is often too much. ([Accelerate's documentation](https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization) has the case of Mixtral on eight cards of 80 GB: synchronised every time, 69 GB a card even at 16 accumulation steps; not synchronised, out of memory at two. Its `GradientAccumulationPlugin` therefore has `sync_each_batch`, which is off unless you ask for it.)
 #
-# So under `fully_shard`, a larger micro-batch **with checkpointing** is usually the better way to a large batch: one forward and one backward pass gather the weights twice, where accumulation gathers them $2k$ times or keeps them whole. If checkpointing itself asks for no more gathers, that is:
+# So under `fully_shard`, a larger micro-batch **with checkpointing** is usually the better way to a large batch: one forward and one backward pass gather the weights twice, where accumulation gathers them $2k$ times or keeps them whole. That holds only if checkpointing itself needs no more gathers. Does it?
 #
 # ## Checkpointing, inside or outside
 #

@@ -182,8 +182,8 @@ train_local_sgd = (
     Mistake(
         "no average in the weights",
         {SUM + DIVISION: "dist.all_reduce(parameter.data / world_size)"},
-        why="The ranks meet at the right moments, but no weight changes by it: the mean may stand in a tensor of its own, or be one of gradients that the optimizer has already used.",
-        hint="Into which tensors does your function write the mean?",
+        why="The ranks meet at the right moments, but no weight changes by it. What stands in a copy must be written into the weights. Averaged gradients come too late, because the optimizer has stepped. And a barrier carries no numbers.",
+        hint="Which line of your function changes a weight after the optimizer's step?",
     ),
     Mistake(
         "averaged inside the window",

@@ -136,8 +136,8 @@ train_with_averager = (
             ASKED: f"{DUE}total = nn.utils.parameters_to_vector(model.parameters()).detach()\n            dist.all_reduce(total)\n",
             **COUNTED,
         },
-        why="The ranks meet at the right moments, but no weight changes by it: the mean may stand in a tensor of its own, or be one of gradients that the optimizer has already used.",
-        hint="Into which tensors does your function write the mean?",
+        why="The ranks meet at the right moments, but no weight changes by it. What stands in a copy must be written into the weights. Averaged gradients come too late, because the optimizer has stepped. And a barrier carries no numbers.",
+        hint="Which line of your function changes a weight after the optimizer's step?",
     ),
     Mistake(
         "the optimizer's state averaged, too",
@@ -201,8 +201,8 @@ train_with_averager = (
             SUM: "if parameter.grad is not None:\n            dist.all_reduce(parameter.grad)",
             DIVISION: "\n            parameter.grad /= dist.get_world_size()",
         },
-        why="The ranks meet after the last step, but the weights stay as they were: the mean may stand in a tensor of its own, or be one of gradients, which nobody uses any more.",
-        hint="Into which tensors does your last average write?",
+        why="The ranks meet after the last step, but the weights stay as they were. What stands in a copy must be written into them. Averaged gradients come too late: no optimizer's step follows. And a barrier carries no numbers.",
+        hint="Which line changes a weight after the last step?",
     ),
     Mistake(
         "gradients averaged in place of the weights",

@@ -222,11 +222,11 @@ LocalSGDCallback = (
         hint="What is the sum of two equal weights?",
     ),
     Mistake(
-        "the mean thrown away",
+        "no average in the weights",
         {SUM + DIVISION: 'self.trainer.accelerator.reduce(parameter.data, reduction="mean")'},
         {SUM + DIVISION: "torch.distributed.all_reduce(parameter.data / 2)"},
-        why="The ranks meet at the right moments, but no weight changes by it: the mean stands in a tensor of its own. The accelerator's `reduce` returns it, and leaves what it was given as it was.",
-        hint="Into which tensors does your method write the mean?",
+        why="The ranks meet at the right moments, but no weight changes by it. What stands in a copy, or is returned by the accelerator's `reduce`, must be written into the weights. Averaged gradients come too late, because the optimizer has stepped. And a barrier carries no numbers.",
+        hint="Which line of your method changes a weight of the model?",
     ),
     Mistake(
         "divided by two whatever the number of ranks",

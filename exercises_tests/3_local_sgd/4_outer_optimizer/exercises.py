@@ -8,7 +8,7 @@ from trainlean.costs.links import local_sgd_step_seconds
 from trainlean.exercises.exercise import Exercise
 
 from . import mistakes, oracles, probes
-from .mistakes import GRADIENT, MEAN, ROUND
+from .mistakes import BY_A_HOOK, GRADIENT, HEAD, MEAN, OUTER, ROUND
 
 # ---------------------------------------------------------------- other right ways
 
@@ -114,6 +114,11 @@ EXERCISES = (
                 MEAN: "",
                 GRADIENT: "parameter.grad = (before - parameter.detach()) / dist.get_world_size()",
                 ROUND: f"{ROUND}                dist.all_reduce(parameter.grad)\n",
+            },
+            {
+                MEAN: "",
+                HEAD: f"{BY_A_HOOK}{HEAD}",
+                OUTER: f"            hook = outer.register_step_pre_hook(average)\n{OUTER}            hook.remove()\n",
             },
         ),
     ),

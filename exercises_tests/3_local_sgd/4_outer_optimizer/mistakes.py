@@ -16,7 +16,22 @@ INNER = "        inner.step()\n"
 ZEROED = "        inner.zero_grad()\n"
 ENDS = "                dist.all_reduce(parameter.data)\n                parameter.data /= dist.get_world_size()\n"
 
+HEAD = "    for step, batch in enumerate(micro_batches, start=1):\n"
+BY_A_HOOK = """
+    def average(*_):
+        for parameter in trained:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+"""
+
 train_diloco = (
+    Mistake(
+        "a hook left on an optimizer",
+        {MEAN: "", HEAD: f"{BY_A_HOOK}    outer.register_step_pre_hook(average)\n{HEAD}"},
+        why="The training is right. The hook stays where it is when your function is through: a later step of that optimizer sends something, and waits for the other ranks.",
+        hint="What does the method that registers a hook return, and what can be done with that?",
+    ),
     Mistake(
         "the wrong sign",
         {GRADIENT: "parameter.grad = parameter.detach() - before"},
@@ -137,6 +152,12 @@ train_diloco = (
         {GRADIENT: f"if parameter.grad is None:\n                    continue\n                {GRADIENT}"},
         why="A weight that the last micro-batch did not use has no gradient then, but the steps before have moved it: it stays where each rank has it, and the ranks part.",
         hint="How far has a weight come in this round that only the round's first micro-batch used?",
+    ),
+    Mistake(
+        "no gradient where the round ends",
+        {GRADIENT: f"if parameter.grad is None:\n                    continue\n                {GRADIENT}", ZEROED: "", INNER: INNER + ZEROED},
+        why="Weights without a gradient are left out. But the inner optimizer's `zero_grad` came before, so no weight has one, and `outer.step()` does nothing.",
+        hint="What is a weight's `.grad` after `inner.zero_grad()`?",
     ),
     Mistake(
         "the inner optimizer begins anew in each round",
@@ -437,8 +458,18 @@ quantise = (
         {SCALE: "max(wanted.abs().max().item() / 127, 1e-5)"},
         {SCALE: "wanted.abs().max().item() / 127 + 1e-6"},
         {SCALE: "wanted.abs().max().item() / 127 + 1e-8"},
+        {SCALE: "wanted.abs().max() / 127 + 1e-8"},
+        {SCALE: "wanted.abs().max() / 127 + torch.finfo(wanted.dtype).eps"},
+        {SCALE: "(wanted.abs().max() + torch.finfo(wanted.dtype).eps) / 127"},
         why="The number that was to keep the scale from 0 makes up a part of it, or all of it where changes are small, as late in a training: the largest entry is then no longer 127 scales.",
         hint="Is your scale still the largest absolute value / 127, for values near 1 and near 1e-8?",
+    ),
+    Mistake(
+        "hardly anything taken for nothing",
+        {SCALE: "wanted.abs().max() / 127 + 1e-12"},
+        {SCALE: "wanted.abs().max().clamp(min=1e-8) / 127"},
+        why="Where all changes are tiny, a number that you add to the largest value or compare with it is larger than that: every code becomes 0, and nothing is sent.",
+        hint="Which code does the largest entry get where it is 1e-16?",
     ),
     Mistake(
         "codes that are not int8",

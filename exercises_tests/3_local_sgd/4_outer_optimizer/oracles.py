@@ -95,6 +95,7 @@ def quantise(seed):
                 number,
                 torch.as_tensor(codes).to(torch.int8),
                 largest / 127,
+                True,
                 *as_seen,
                 True,
                 True,

@@ -89,12 +89,31 @@ class OuterDiary:
     """What an outer optimizer was given and did: at each of its steps the weights before, the gradient, the weights after."""
 
     def __init__(self, model, optimizer):
-        self.model, self.steps = model, []
-        optimizer.register_step_pre_hook(lambda *_: self._before())
+        self.model, self.optimizer, self.steps = model, optimizer, []
+        register = optimizer.register_step_pre_hook
+        ours = register(self._before)
+
+        def register_before_ours(hook):
+            """Ours runs last, so it sees what an answer's own hook has made of gradients and weights."""
+            nonlocal ours
+            ours.remove()
+            handle = register(hook)
+            ours = register(self._before)
+            return handle
+
+        optimizer.register_step_pre_hook = register_before_ours
         optimizer.register_step_post_hook(lambda *_: self.steps[-1].append(flat(self.model)))
 
-    def _before(self):
+    def _before(self, *_):
         self.steps.append([flat(self.model), flat(self.model, gradients=True)])
+
+    def quiet_afterwards(self, rank) -> bool:
+        """Whether a further step of the optimizer, with gradients of zero, sends nothing: a hook that was left on it would."""
+        sent = len(rank.sent)
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+        self.optimizer.step()
+        return len(rank.sent) == sent
 
 
 def frozen_weights(model) -> list[torch.Tensor]:
@@ -156,7 +175,9 @@ def train_diloco(answer, seed):
             answers[rank.number](model, inner, outer, squared_error, share, case.local_steps)
             unchanged = as_it_was(share, case.shares(before)[rank.number])
             still = as_it_was(frozen_weights(model), frozen)
-            return diary.pages() | {"as_before": unchanged}, outside.steps, still
+            steps, pages = [*outside.steps], diary.pages()
+            quiet = outside.quiet_afterwards(rank) and pages["quiet"]
+            return pages | {"as_before": unchanged, "quiet": quiet}, steps, still
 
         try:
             pages, outer, still = zip(*as_ranks(train, case.world_size), strict=True)
@@ -198,7 +219,7 @@ H_EXACT = 2, 4, 8, 16
 
 
 def link_case(compute, payload, world_size, link, share):
-    return f"{world_size} ranks, {payload / 1e6:,.1f} MB, {compute:.2f} s of computing, {link}, share {share:g}"
+    return f"{world_size} rank{'s' * (world_size > 1)}, {payload / 1e6:,.1f} MB, {compute:.2f} s of computing, {link}, share {share:g}"
 
 
 def choose_local_steps(answer, seed):
@@ -264,7 +285,7 @@ def changes_to_quantise(seed: int) -> dict[str, tuple[torch.Tensor, list[torch.T
 
 
 def quantised(
-    case: str, number: int, codes, scale, error, received, untouched, fine: bool
+    case: str, number: int, codes, scale, exact: bool, error, received, untouched, fine: bool
 ) -> Observation:
     """What one round shows."""
     where = f"{case}, round {number + 1}"
@@ -272,6 +293,8 @@ def quantised(
         f"the type of the codes ({where})": str(codes.dtype).removeprefix("torch."),
         f"the list of codes ({where})": codes.double().numpy(),
         f"the scale ({where})": scale if codes.any() else "not used",
+        f"whether the scale is the largest absolute value / 127 to 7 digits ({where})": exact
+        or not codes.any(),
         f"what receivers have got so far ({where})": received.double().numpy(),
         f"the error that is left ({where})": error.double().numpy(),
         f"whether the error has as many digits as the change, or more ({where})": fine,
@@ -294,7 +317,7 @@ def quantise(answer, seed):
         for number, change in enumerate(changes):
             given, before = (change.clone(), error.clone()), (change.clone(), error.clone())
             codes, scale, error = answer(*given)
-            scale = one_scale(scale)
+            scale, largest = one_scale(scale), float(sum(before).abs().max())
             received = received + codes.to(received.dtype) * scale
             error = error.detach().clone()
             shown |= quantised(
@@ -302,6 +325,7 @@ def quantise(answer, seed):
                 number,
                 codes,
                 scale,
+                abs(scale - largest / 127) <= 1e-7 * largest / 127,
                 error,
                 received,
                 as_it_was(given, before),

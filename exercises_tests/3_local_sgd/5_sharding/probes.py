@@ -80,7 +80,8 @@ class ShardDiary:
         names = (self.names.get(one, "another tensor") for one in parameters)
         self.made.append(", ".join(names) + once)
         optimizer = self.case.optimizer(parameters)
-        optimizer.register_step_pre_hook(lambda *_: self._note())
+        # Behind the step, which leaves gradients as they are: so a hook of the answer's may make the mean.
+        optimizer.register_step_post_hook(lambda *_: self._note())
         self.optimizers.append(optimizer)
         return optimizer
 

@@ -1909,3 +1909,39 @@ class LocalSGDCallback(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         self.average()
         self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, no average in the weights
+# The ranks wait for each other, and that is all.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer, self.local_steps, self.steps = trainer, local_steps, 0
+
+    def average(self):
+        self.trainer.accelerator.wait_for_everyone()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError("Local SGD needs a model in DistributedDataParallel.")
+        self.alone = model.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    on_epoch_end = on_step_end
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)

@@ -758,7 +758,7 @@ def quantise(change, error):
     return codes, scale, wanted - codes * scale
 
 
-# %% quantise: wrong
+# %% quantise: wrong, hardly anything taken for nothing
 import torch
 
 
@@ -784,7 +784,7 @@ def quantise(change, error):
     return codes, scale, (wanted.float() - codes.float() * scale.float()).to(change.dtype)
 
 
-# %% quantise: wrong
+# %% quantise: wrong, hardly anything taken for nothing
 import torch
 
 
@@ -965,3 +965,123 @@ def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
             outer.step()
             outer.zero_grad()
             start = [p.data for p in trained]
+
+
+# %% train_diloco: right
+# A hook of the optimizer goes back to the start and averages, and is taken off at the end.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+
+    def back_and_average(*_):
+        for p, s in zip(trained, start):
+            p.grad = s - p.detach()
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+            p.data.copy_(s)
+
+    hook = outer.register_step_pre_hook(back_and_average)
+    for i, batch in enumerate(micro_batches):
+        loss_of(model, batch).backward()
+        inner.step()
+        inner.zero_grad()
+        if (i + 1) % local_steps == 0 or i + 1 == len(micro_batches):
+            outer.step()
+            outer.zero_grad()
+            for p, s in zip(trained, start):
+                s.copy_(p.detach())
+    hook.remove()
+
+
+# %% train_diloco: wrong, a hook left on an optimizer
+# It averages in a hook, and leaves it there.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+
+    def average(opt, *_):
+        for p in trained:
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+
+    outer.register_step_pre_hook(average)
+    for i, batch in enumerate(micro_batches):
+        loss_of(model, batch).backward()
+        inner.step()
+        inner.zero_grad()
+        if (i + 1) % local_steps == 0 or i + 1 == len(micro_batches):
+            for p, s in zip(trained, start):
+                p.grad = s - p.detach()
+                p.data.copy_(s)
+            outer.step()
+            outer.zero_grad()
+            start = [p.detach().clone() for p in trained]
+
+
+# %% train_diloco: wrong, no gradient where the round ends
+# Gradients are emptied before the round's end, and who has none is passed over.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    n = len(micro_batches)
+    for i, batch in enumerate(micro_batches):
+        loss_of(model, batch).backward()
+        inner.step()
+        inner.zero_grad()
+        if (i + 1) % local_steps == 0 or i + 1 == n:
+            for p, s in zip(trained, start):
+                if p.grad is None:
+                    continue
+                g = s - p.detach()
+                dist.all_reduce(g)
+                p.data.copy_(s)
+                p.grad = g / dist.get_world_size()
+            outer.step()
+            outer.zero_grad()
+            start = [p.detach().clone() for p in trained]
+
+
+# %% quantise: wrong, the scale kept from 0 by a number of its own
+# The usual guard against a division by 0.
+def quantise(change, error):
+    wanted = change + error
+    scale = wanted.abs().max() / 127 + 1e-8
+    codes = torch.clamp(torch.round(wanted / scale), -127, 127).to(torch.int8)
+    return codes, scale, wanted - codes * scale
+
+
+# %% quantise: wrong, the scale kept from 0 by a number of its own
+# The smallest number that makes a difference to 1.
+def quantise(change, error):
+    wanted = change + error
+    scale = (wanted.abs().max() + torch.finfo(wanted.dtype).eps) / 127
+    codes = (wanted / scale).round().to(torch.int8)
+    return codes, scale, wanted - codes.to(wanted.dtype) * scale
+
+
+# %% train_diloco: wrong, a hook left on an optimizer
+# The rounds are counted in a hook of the inner optimizer, which stays there.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    steps = 0
+
+    def close(*_):
+        nonlocal steps, start
+        steps += 1
+        if steps % local_steps and steps < len(micro_batches):
+            return
+        for p, s in zip(trained, start):
+            p.grad = s - p.detach()
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+            p.data.copy_(s)
+        outer.step()
+        start = [p.detach().clone() for p in trained]
+
+    inner.register_step_post_hook(close)
+    for batch in micro_batches:
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+    outer.zero_grad()
