@@ -154,6 +154,76 @@ class Moved(nn.Linear):
         return super().forward(self.to(x.dtype).weight @ x.T)
 
 
+class Normed(nn.Module):
+    """Three layers read what a kernel gives of a transposed tensor, and each copies it where that is not contiguous."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.norm = norm
+        self.query, self.key, self.value = (nn.Linear(64, 64) for _ in range(3))
+
+    def forward(self, x):
+        y = self.norm((x[:, :, None] * x[:, None]).transpose(1, 2)).transpose(1, 2)
+        return (self.query(y) @ self.key(y).mT).softmax(-1) @ self.value(y)
+
+
+class Drawn(nn.Module):
+    def forward(self, x):
+        return torch._standard_gamma(x + 1)
+
+
+class Convolved(nn.Module):
+    """A linear layer on what a convolution gives, transposed."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv1d(1, 32, 3), nn.Linear(32, 512)
+
+    def forward(self, x):
+        return self.second(self.first(x[:, None]).transpose(1, 2)).mean().abs()
+
+
+class Bagged(nn.Embedding):
+    """A sum hands back one gradient for all tokens of a text."""
+
+    def forward(self, ids):
+        return super().forward(ids).sum(1)
+
+
+class Turning(nn.Embedding):
+    def forward(self, ids):
+        return super().forward(ids.T).sum(0)
+
+
+class Attending(nn.Linear):
+    """One layer of the fused kernel, which holds a block of scores."""
+
+    def forward(self, x):
+        heads = super().forward(x.reshape(1, 2, -1, 32)).chunk(3, -1)
+        return F.scaled_dot_product_attention(*heads)
+
+
+def spoken(model, x):
+    """Speech: the loss's gradient is laid out anew."""
+    scores = model(x[:, :, None]).log_softmax(-1).transpose(0, 1)
+    targets = torch.ones(len(x), 10, dtype=torch.long)
+    return F.ctc_loss(scores, targets, torch.full((len(x),), 64), torch.full((len(x),), 10))
+
+
+def descend(weight):
+    """A step in the backward pass."""
+    with torch.no_grad():
+        weight.add_(weight.grad, alpha=-1e-3)
+    weight.grad = None
+
+
+def hooked(kind, hook):
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6)))
+    for weight in model.parameters():
+        getattr(weight, kind)(hook)
+    return model
+
+
 class Lazy(nn.Module):
     """Its sizes are found by a first call."""
 
@@ -213,6 +283,17 @@ CASES = [
     (Trunk, SAMPLE, mean_square),
     (Bottom, SAMPLE, mean_square),
     (lambda: Moved(SAMPLES, 64), torch.rand(SAMPLES, SAMPLES), mean_square),
+    (lambda: Normed(nn.BatchNorm1d(64)), SAMPLE, mean_square),
+    (lambda: Normed(nn.LogSigmoid()), SAMPLE, mean_square),
+    (lambda: Normed(nn.RReLU()), SAMPLE, mean_square),
+    (lambda: Normed(Drawn()), SAMPLE, mean_square),
+    (Convolved, torch.rand(SAMPLES, 200), mean_square),
+    (lambda: Bagged(2000, 64), torch.randint(300, (SAMPLES, 60)), mean_square),
+    (lambda: Turning(100, 1), torch.randint(100, (SAMPLES, 400)), mean_square),
+    (lambda: Attending(32, 96), torch.rand(SAMPLES, 64 * 64), mean_square),
+    (lambda: nn.Linear(1, 600), SAMPLE, spoken),
+    (lambda: hooked("register_post_accumulate_grad_hook", descend), SAMPLE, mean_square),
+    (lambda: hooked("register_hook", lambda grad: grad.clamp(-1, 1)), SAMPLE, mean_square),
 ]
 MADE = [Lazy, Scaled, orthogonal]  # of real tensors alone
 
@@ -395,6 +476,15 @@ def frozen():
     return nn.Linear(64, 64).requires_grad_(False)
 
 
+def stepping_by_itself():
+    """An optimizer for each weight, which holds the weight itself and not a copy's."""
+    model = nn.Linear(64, 64)
+    optimizers = {weight: torch.optim.SGD([weight]) for weight in model.parameters()}
+    for weight in model.parameters():
+        weight.register_post_accumulate_grad_hook(lambda weight: optimizers[weight].step())
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "loss", "message"),
     [
@@ -411,6 +501,7 @@ def frozen():
         (lambda: OnAGraph(torch.eye(SAMPLES).to_sparse_csr), mean_square, "near is one"),
         (lambda: nn.Linear(64, 64), with_neighbours, r"gives one \(test_any_module.py, line"),
         (frozen, mean_square, "depends on no weight that is trained"),
+        (stepping_by_itself, mean_square, "a hook on its weight weight holds .* Give a function"),
         (of_an_exponential, mean_square, "matrix_exp takes inside its kernel depends on"),
     ],
 )  # fmt: skip

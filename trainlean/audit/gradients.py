@@ -331,8 +331,11 @@ def _without_gradient(step: Step, right: Step) -> int:
 
 def _reached_in_some(step: Step) -> str:
     """How many tensors got a gradient in one round of a step and none in another, in words; empty where there are none."""
-    reached = [{key for key, flow in one.flowed.items() if flow.any()} for one in step.rounds]
-    some = len(set.union(*reached) - set.intersection(*reached)) if reached else 0
+    reached: list[set[int]] = [
+        {key for key, flow in one.flowed.items() if flow.any()} for one in step.rounds
+    ]
+    always = reached[0].intersection(*reached[1:]) if reached else set()
+    some = len(set().union(*reached) - always)
     if not some:
         return ""
     return f": {some} tensors got a gradient in some of its backward passes, none in others"

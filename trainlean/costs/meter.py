@@ -105,8 +105,9 @@ class Meter:
     - activations: what else was made in a forward pass, the batch and what checkpointing recomputes included
     - temporary: what else was made in a backward pass, in the optimizer's step, or under no_grad outside a module
 
-    These are what is there after an operation. `allocator_peak` is the most that the allocator had handed out at any time, with what was
-    there before the meter: a kernel's own scratch memory too, Python numbers that autograd keeps (8 bytes each) and the
+    These are what is there after an operation. Of what was there before the meter, weights, gradients and state count until they are let
+    go of, and a batch from its first use until the next one comes. `allocator_peak` is the most that the allocator had handed out at any
+    time, with these: a kernel's own scratch memory too, Python numbers that autograd keeps (8 bytes each) and the
     random state that a checkpoint keeps (about 5 kB each). `note` is a sentence where that is more by a thousandth, else empty;
     it is given as a warning, too, where numbers and random states are not all of it.
 

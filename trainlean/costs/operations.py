@@ -233,7 +233,7 @@ class _Mode(TorchDispatchMode):
                 return func.decompose(*args, **kwargs)
         self.watcher.before(func, args, kwargs)
         try:
-            if adds_up_in_place(func, args, kwargs, True):
+            if adds_up_in_place(func, args, kwargs, True) or self._adds_a_bias(func, args):
                 out = aten.add_.Tensor(*args)
             elif func in WRITES and self._writes_in_place(args):
                 out = WRITES[func](*args, **kwargs)
@@ -245,6 +245,17 @@ class _Mode(TorchDispatchMode):
         self._zeros = _storage(out) if func in ZEROS else None
         self.watcher.after(func, args, kwargs, out)
         return out
+
+    def _adds_a_bias(self, func, args):
+        """Whether a linear layer adds its bias to what it has just multiplied, which it does in place but for fake tensors.
+
+        See `isTensorSubclassLike` in ATen/native/Linear.cpp. Who adds one in Python holds the product himself.
+        """
+        if func is not aten.add.Tensor or not all(isinstance(one, torch.Tensor) for one in args):
+            return False
+        output, bias = args
+        fits = output.dim() > 2 and bias.dim() == 1 and bias.shape[0] == output.shape[-1]
+        return fits and output.dtype == bias.dtype and sys.getrefcount(args[0]) <= 4
 
     def _writes_in_place(self, args):
         """Whether autograd writes into zeros that it has just made, which it does in place but for fake tensors: `gather_backward` and others.

@@ -28,6 +28,8 @@ PRODUCTS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.
 SUMS = {aten.sum, aten.mean}
 # They work in place of what they read and give, where that is contiguous and of one type.
 ROWWISE = {
+    aten.embedding,
+    aten.embedding_dense_backward,
     aten._softmax,
     aten._log_softmax,
     aten._softmax_backward_data,
@@ -37,15 +39,13 @@ ROWWISE = {
     aten.nll_loss_forward,
     aten.nll_loss_backward,
 }
-# Copies and look-ups need nothing beside; attention's buffer is a few rows. The optimizers' steps are on the whole model.
+# Copies need nothing beside. The optimizers' steps are on the whole model.
 WITHOUT = {
     aten._to_copy,
     aten.cat,
     aten.clone,
     aten.constant_pad_nd,
     aten.copy_,
-    aten.embedding,
-    aten.embedding_dense_backward,
     aten.fill_,
     aten.native_dropout,
     aten.native_dropout_backward,
@@ -54,6 +54,9 @@ WITHOUT = {
     aten.stack,
     aten.zero_,
     aten._local_scalar_dense,
+}
+# A block of scores for each thread.
+ATTENTION = {
     aten._scaled_dot_product_flash_attention_for_cpu,
     aten._scaled_dot_product_flash_attention_for_cpu_backward,
 }
@@ -144,6 +147,10 @@ def _may_take(operation, tensors):
     if operation in PRODUCTS:
         left, right = tensors[-2:]
         return types != {torch.float32} and left.numel() * right.shape[-1] <= LONGEST
+    if packet in ATTENTION:
+        heads = [tensor for tensor in tensors if tensor.dim() == 4]
+        longest = max(tensor.shape[2] for tensor in heads)
+        return max(tensor.numel() for tensor in heads) * longest <= LONGEST
     if operation._overloadpacket in SUMS:
         return types != {torch.float32}
     return len(types) > 1 or torch.Tag.pointwise not in operation.tags

@@ -12,7 +12,7 @@ import types
 import warnings
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
@@ -30,6 +30,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 from transformers.integrations import moe
 
 from trainlean.arguments import says_itself
@@ -621,7 +622,41 @@ def _fake_copy(mode, module):
         made = copy.deepcopy(module)
     for real, fake_one in zip(module.buffers(), made.buffers()):
         know(fake_one, real)
+    _hook_as(module, made)
     return made
+
+
+def _hook_as(module, made):
+    """Give the copy's weights the hooks of the module's own, which a copy of a tensor leaves out.
+
+    ValueError: a hook that holds tensors of its own, which are the module's weights perhaps and not the copy's.
+    """
+    for (name, weight), copied in zip(module.named_parameters(), made.parameters()):
+        hooks = weight._backward_hooks or {}
+        behind = weight._post_accumulate_grad_hooks or {}
+        if any(map(_holds_tensors, (*hooks.values(), *behind.values()))):
+            raise ValueError(
+                f"No prediction of this module as it is: a hook on its weight {name} holds tensors or an optimizer, which are not those that "
+                "a prediction traces. Give a function that makes the module with its hooks."
+            )
+        for hook in hooks.values():
+            copied.register_hook(hook)
+        for hook in behind.values():
+            copied.register_post_accumulate_grad_hook(hook)
+
+
+def _holds_tensors(hook):
+    """Whether a function keeps a tensor, a module or an optimizer, in whatever it closes over, is bound to or takes by default."""
+    function = inspect.unwrap(getattr(hook, "func", hook))
+    kept = [getattr(function, "__self__", None), getattr(hook, "args", ())]
+    kept += [getattr(hook, "keywords", {}), getattr(function, "__defaults__", ())]
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # an empty one
+            kept.append(cell.cell_contents)
+    held = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+    leaves = tree_leaves(kept)
+    keys = [key for one in kept if isinstance(one, dict) for key in one]
+    return any(isinstance(one, held) for one in (*leaves, *keys))
 
 
 def _outermost(names, all_names):

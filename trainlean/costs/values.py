@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -163,6 +164,7 @@ class Values(TorchDispatchMode):
             sized = SIZED.get(func)
             out = sized(*args) if sized else None
             out = func(*args, **kwargs) if out is None else out
+            out = _laid_out(func, args, out)
         if real is not None:
             for tensor, known in zip(tree_leaves(out), tree_leaves(real), strict=True):
                 if isinstance(tensor, FakeTensor):
@@ -439,9 +441,44 @@ def _grouped(left, right, offsets=None, bias=None, out_dtype=None):
     return left.new_empty_strided(shape, strides, dtype=dtype)
 
 
+# Kernels of the CPU whose results are contiguous, or channels last, whatever came in; torch's meta kernels lay them out as it came in.
+NORMS = {
+    aten.native_batch_norm,
+    aten._native_batch_norm_legit,
+    aten._native_batch_norm_legit_no_training,
+    aten._batch_norm_with_update,
+    aten.native_batch_norm_backward,
+    aten.batch_norm_backward,
+}
+CONTIGUOUS = {
+    aten.log_sigmoid_forward,
+    aten.rrelu_with_noise,
+    aten._standard_gamma,
+    aten._standard_gamma_grad,
+}
+
+
+def _laid_out(func, args, out):
+    """What a kernel gives, in the order in which the real one has it in memory."""
+    packet = func._overloadpacket
+    if packet not in NORMS | CONTIGUOUS or (packet is aten.rrelu_with_noise and not any(args[4:5])):
+        return out
+
+    def anew(tensor):
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        form = suggest_memory_format(tensor) if packet in NORMS else torch.contiguous_format
+        as_it_is = tensor.is_contiguous(memory_format=form)
+        return tensor if as_it_is else torch.empty_like(tensor, memory_format=form)
+
+    return tree_map(anew, out)
+
+
 SIZED: dict[Any, Callable] = {
     aten._grouped_mm.default: _grouped,
-    aten._ctc_loss_backward.default: lambda gradient, log_probs, *_: torch.empty_like(log_probs),
+    aten._ctc_loss_backward.default: lambda gradient, log_probs, *_: torch.empty_like(
+        log_probs, memory_format=torch.contiguous_format
+    ),
     aten.masked_select.default: _selected,
     aten._pack_padded_sequence.default: _packed,
     aten._ctc_loss.default: _aligned,
