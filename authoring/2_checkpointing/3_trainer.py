@@ -218,7 +218,7 @@ for details in ({}, {"every_n_layers": 2}, {"every_n_layers": 3}, {"every_n_laye
     print(f"{checkpointed_layers(trained)}   {details}")
 
 # %% [markdown]
-# One layer in $n$ is checkpointed (`c`), the first one always. The others stay plain and keep everything. So `every_n_layers=2` does **not** make segments of two layers, as `checkpoint_sequential` does. A larger $n$ never means less memory or more recomputation, but it may mean the same: with 8 layers, $n=4$, 5 and 6 all run two layers again and keep six plain.
+# One layer in $n$ is checkpointed (`c`), the first one always. The others stay plain and keep everything. So `every_n_layers=2` does **not** make segments of two layers, as `checkpoint_sequential` does. Where all layers are alike, a larger $n$ never means less memory or more recomputation, but it may mean the same: with 8 layers, $n=4$, 5 and 6 all run two layers again and keep six plain.
 #
 # One more thing to know: with the argument on, the Trainer calls the model's switch itself when training begins, and a setting that you made by hand is overwritten. Without the argument it leaves your setting alone.
 # That is how to checkpoint other layers than one in $n$. In the last line below the switch is on, every fourth layer has been taken out by hand, and the argument is not set.
@@ -676,7 +676,7 @@ pd.DataFrame(table, columns=["version", "checkpointed", "norm", "moved by", "sam
 # ## What to keep
 #
 # - `activation_checkpointing=True` (before 5.23: `gradient_checkpointing`); details go into `activation_checkpointing_kwargs`, which alone does nothing. Where you write torch's own settings into it, write `"use_reentrant": False` as well: your dictionary replaces the default.
-# - `every_n_layers=n` checkpoints one layer in $n$ and leaves the others plain: a larger $n$ needs as much memory or more, and recomputes as much or less. Take the largest that fits, or a smaller one that checkpoints no more layers.
+# - `every_n_layers=n` checkpoints one layer in $n$ and leaves the others plain: with layers that are all alike, a larger $n$ needs as much memory or more, and recomputes as much or less. Take the largest that fits, or a smaller one that checkpoints no more layers.
 # - Fewest FLOPs: first accumulate, then checkpoint as many layers as the budget asks for. Fewest seconds: list what fits, and time the two ends, the plain small micro-batch and the checkpointed large one.
 # - Slower with the same micro-batch. With the same memory it depends on whether small micro-batches leave the device idle: measure.
 # - The weights at the end are the same.

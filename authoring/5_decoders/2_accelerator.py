@@ -454,7 +454,7 @@ check(make_it_learn)
 train_stack(use_reentrant=False)
 
 # %% [markdown]
-# What do the libraries do? Since version 5 transformers makes the embedding's output ask for a gradient as soon as checkpointing is switched on (`enable_input_require_grads`), in a model whose main input is `input_ids`, so not in one of images alone; peft does it where checkpointing is on already when the adapter is added. So here even the reentrant one works:
+# What do the libraries do? Since version 5 transformers makes the embedding's output ask for a gradient as soon as checkpointing is switched on (`enable_input_require_grads`), in a model whose main input is `input_ids`, as here; peft does it where checkpointing is on already when the adapter is added. So here even the reentrant one works:
 
 # %%
 model = adapted()

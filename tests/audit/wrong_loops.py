@@ -1242,6 +1242,57 @@ def frozen(when):
     return train
 
 
+def overlapping(micro_batch, accumulation_steps):
+    """Each window but the first begins with the last micro-batch of the one before."""
+    model = net()
+    optimizer = sgd(model)
+    parts = cut(micro_batch, 256)
+    for start in range(0, len(parts), accumulation_steps):
+        again = accumulation_steps > 1 and start > 0
+        window = parts[start - again : start + accumulation_steps]
+        learn(model, optimizer, window, accumulation_steps)
+
+
+class Told(nn.Module):
+    """A network that takes, beside its own input, what a frozen one has made of a prompt."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(5 + 7, 3)
+
+    def forward(self, x, prompt):
+        return self.body(torch.cat([x, prompt], 1))
+
+
+def prompted(micro_batch, accumulation_steps):
+    """A frozen encoder of prompts, which are all the same, before the network; a step on the first micro-batch of each window."""
+    model, encoder = Told(), nn.Linear(2, 7).requires_grad_(False)
+    optimizer = sgd(model)
+    for number, (x, y) in enumerate(cut(micro_batch)):
+        prompt = encoder(torch.ones(len(x), 2))
+        (F.mse_loss(model(x, prompt), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def with_a_target(micro_batch, accumulation_steps):
+    """A frozen network makes the target, behind the model's own pass, in the shape of the model's inputs; nothing is divided."""
+    torch.manual_seed(0)
+    model, target = nn.Linear(5, 5), nn.Linear(3, 5).requires_grad_(False)
+    optimizer = sgd(model)
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        F.mse_loss(model(x), target(y)).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+WRONG["prompted"] = prompted, "steps on the first micro-batch"
+WRONG["with_a_target"] = with_a_target, "loss not divided"
+
+
 def another_rate(micro_batch, accumulation_steps):
     """No schedule, and a rate that is a thousandth too large in small micro-batches."""
     model = net()
@@ -1255,6 +1306,7 @@ WITHOUT_A_NAME = {
         passes_over_a_boundary,
         "7, 4, 4, 4 backward passes lie behind this step and the next",
     ),
+    "overlapping": (overlapping, "behind step 2 stand 40 samples (5 backward passes)"),
     "unfreezes_by_micro_batches": (
         frozen(lambda number: number >= 4),
         "a gradient came to 2 of its 4 tensors that have none there",

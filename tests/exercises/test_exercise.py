@@ -408,6 +408,10 @@ def test_several_things_have_a_verb_of_their_own(name, told):
     ("got", "told"),
     [
         (np.zeros(20), "are zero; the right ones are not"),
+        (
+            None,
+            "are None (is a `return` missing?); the right ones are [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]",
+        ),
         (np.ones(3), "have shape (3,); the right ones have (20,)"),
         (np.ones(20) * 4, "are 4.00 times the right ones"),
         (

@@ -103,7 +103,7 @@ def of_gradient(
         return found(
             name, f": {factor:.2f} times as long in {some} of its tensors, right in the others"
         )
-    return found(None, _reached_in_some(step))
+    return found(None, _reached_in_some(step, right))
 
 
 def _is_sum_of(step: Step, rounds: list[Round]) -> bool:
@@ -315,7 +315,7 @@ def _of_what_moves(
         )
     return (
         None,
-        _reached_in_some(step)
+        _reached_in_some(step, right)
         or ": the first micro-batch adds what it should, and the later ones do not: something besides the weights changes inside the window, or they meet numbers, such as the samples' weights, that belong to other samples",
     )
 
@@ -329,14 +329,16 @@ def _without_gradient(step: Step, right: Step) -> int:
     )
 
 
-def _reached_in_some(step: Step) -> str:
-    """How many tensors got a gradient in one round of a step and none in another, in words; empty where there are none."""
-    reached: list[set[int]] = [
-        {key for key, flow in one.flowed.items() if flow.any()} for one in step.rounds
-    ]
-    always = reached[0].intersection(*reached[1:]) if reached else set()
-    some = len(set().union(*reached) - always)
-    if not some:
+def _reached_in_some(step: Step, right: Step) -> str:
+    """How many tensors got a gradient in one round of a step and none in another, in words; empty where the large batch has such, too."""
+
+    def in_some(one):
+        reached = [{key for key, flow in each.flowed.items() if flow.any()} for each in one.rounds]
+        always = reached[0].intersection(*reached[1:]) if reached else set()
+        return len(set().union(*reached) - always)
+
+    some = in_some(step)
+    if not some or in_some(right):
         return ""
     return f": {some} tensors got a gradient in some of its backward passes, none in others"
 

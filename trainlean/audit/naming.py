@@ -232,7 +232,13 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
         if got.keys() == right.keys() and (following is None or following.keys() != right.keys()):
             return Finding(number, f"{seen}: the same ones, some of them more often")
         first, extra = windows.behind(other.steps[number - 1].calls[: here - k]), got - right
-        if number > 1 and first == extra and (following is None or not extra & following):
+        learned = sum(mine[: number - 1], Counter())
+        if (
+            number > 1
+            and first == extra
+            and not extra & learned
+            and (following is None or not extra & following)
+        ):
             return found(
                 "last window dropped",
                 f"{seen}: what was left when they began anew leaked into this one",
@@ -245,7 +251,9 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
                 return Finding(
                     number, f"{seen}; {behind} backward passes lie behind this step and the next"
                 )
-            return found("several micro-batches too many in a window", seen)
+            return found(
+                "several micro-batches too many in a window" if here > k + 1 else None, seen
+            )
         return Finding(number, seen)
     if following is not None and short and got == following:
         return found(

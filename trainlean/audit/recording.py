@@ -313,7 +313,7 @@ class Recorder:
         call = None  # of a later part of a model that the loop calls piece by piece
         if all(tensor.grad_fn is None for tensor in inputs):
             came = {tensor.shape for tensor in inputs}
-            if (before := self._frozen) and came & before.left and not came & before.came:
+            if (before := self._frozen) and came <= before.left and not came & before.came:
                 call, came = before.call, before.came  # a later part, too: of one that is frozen
                 call.learns = bool(outputs)
             else:
@@ -406,6 +406,7 @@ class Recorder:
             call.gradients.append(self._copy(gradient))
 
     def _begin_round(self):
+        self._frozen = None  # what takes its outputs goes backward with them
         self._task = torch._C._current_graph_task_id()
         self._rounds.append(Round([], self._gradients(), loss=self._loss))
         if self._loss.terms:

@@ -37,10 +37,10 @@ def first_difference(got: Observation, want: Observation, truth: str) -> str | N
         if not equal(got[name], right):
             limit = name.startswith(LIMITS) and np.ndim(right) == 0
             told = describe(got[name], right, "" if limit else truth)
-            if _is_plural(name):
-                told = _of_several(told, truth)
             if got[name] is None and not any(value is None for value in want.values()):
                 told = told.replace("is None;", "is None (is a `return` missing?);", 1)
+            if _is_plural(name):
+                told = _of_several(told, truth)
             return f"{name} {told}"
     extra = next((name for name in got if name not in want), None)
     return None if extra is None else f"{extra} should not be there"
@@ -55,17 +55,22 @@ def _is_plural(name: str) -> bool:
 
 def _of_several(told: str, truth: str) -> str:
     """What is told of one thing, told of several."""
+    told, *of_an_entry = told.split(", most in entry", 1)
     verb, rest = told.split(" ", 1)
     verb = {"is": "are", "has": "have", "differs": "differ", "points": "point"}[verb]
     if truth == "the right one":
-        rest = re.sub(rf"\b{truth}\b", f"{truth}s", rest, count=1)
-        truth += "s"
-    rest = re.sub(rf"^(.*?\b{re.escape(truth)}) (is|has)\b", _verb_of_several, rest)
-    return f"{verb} {rest}".replace(" of its length", " of their length")
-
-
-def _verb_of_several(found: re.Match) -> str:
-    return f"{found[1]} {'are' if found[2] == 'is' else 'have'}"
+        rest = rest.replace(truth, truth := f"{truth}s", 1)
+    if truth.endswith("s"):
+        rest = re.sub(
+            rf"({re.escape(truth)}) (is|has)\b",
+            lambda found: f"{found[1]} {'are' if found[2] == 'is' else 'have'}",
+            rest,
+            count=1,
+        )
+    told = rest.replace("it should be", "they should be").replace(
+        "of its length", "of their length"
+    )
+    return ", most in entry".join([f"{verb} {told}", *of_an_entry])
 
 
 def describe(got: object, want: object, truth: str) -> str:
