@@ -306,6 +306,14 @@ def test_within_somebodys_profiler_the_peak_may_be_too_high_and_is_said_to_be():
     assert meter.allocator_peak is None and meter.flops == alone.flops
 
 
+@pytest.mark.parametrize("name", ["unet", "lstm"])
+def test_within_somebodys_profiler_what_is_missing_is_said(name):
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    with profiler, pytest.warns(UserWarning, match="since a profiler .* runs"), Meter() as meter:
+        TRAININGS[name]()
+    assert meter.allocator_peak is None and "without what kernels" in meter.note
+
+
 @pytest.mark.parametrize(
     "name",
     ["branches_on_one_tensor", "tied_weights", "custom_autograd_function", "optimizer_adagrad"],
@@ -333,7 +341,7 @@ def test_on_a_card_a_meter_goes_by_references_and_says_what_the_allocator_had_be
         block.device = "cuda"
     said = meter.note
     assert "handed out 10.0 MiB at its fullest moment" in said and "workspaces of kernels" in said
-    assert "since it is that of cuda" in said  # branches: their gradients are added apart
+    assert "gradients are added in new memory" in said  # those of branches
 
 
 def test_a_profiler_within_a_meter_is_refused_in_a_sentence():

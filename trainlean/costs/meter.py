@@ -50,9 +50,13 @@ from trainlean.costs.runs import CATEGORIES, format_bytes
 from trainlean.costs.storages import plain_tensors
 
 PHASES = ("forward", "backward", "optimizer step")
+UNHEARD = (
+    "The allocator could not be heard, since {why}: the peak is that of the tensors that operations give, "
+    "without what kernels and collectives hold beside them."
+)
 APART = (
-    "The allocator could not be heard, since {why}: where several branches use a tensor, "
-    "their gradients are added in new memory here, so that the peak may be too high."
+    "Where several branches use a tensor, their gradients are added in new memory here, "
+    "so that the peak may be too high."
 )
 ELSEWHERE = (
     "Another thread trained, too, which is not counted: a Meter counts the thread that enters it."
@@ -108,7 +112,7 @@ class Meter:
     These are what is there after an operation. Of what was there before the meter, weights, gradients and state count until they are let
     go of, and a batch from its first use until the next one comes. `allocator_peak` is the most that the allocator had handed out at any
     time, with these: a kernel's own scratch memory too, Python numbers that autograd keeps (8 bytes each) and the
-    random state that a checkpoint keeps (about 5 kB each). `note` is a sentence where that is more by a thousandth, else empty;
+    random state that a checkpoint keeps (about 5 kB each). `note` is a sentence where that is more by a thousandth or could not be heard, else empty;
     it is given as a warning, too, where numbers and random states are not all of it.
 
     One thread is counted, the one that enters. RuntimeError: a second use, and a training that ran in another thread only.
@@ -428,9 +432,10 @@ class Meter:
     def _left_out(self):
         peak, device = self.allocator_peak, device_of(self.blocks)
         why = "a profiler or another Meter runs" if device in HEARD else f"it is that of {device}"
-        apart = APART.format(why=why) if self._added_apart else ""
+        apart = APART if self._added_apart else ""
         if peak is None:
-            return apart
+            unheard = "" if self._fake else UNHEARD.format(why=why)
+            return " ".join(filter(None, (unheard, apart)))
         beside = peak - self._handed_out
         if beside <= TOLERANCE * peak:
             return apart
