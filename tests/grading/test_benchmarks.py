@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+from itertools import islice
 
 import class_at_scale
 import class_of_300
 import grading_speed
 import hostile_class
+import pytest
 
 from trainlean.workspace import COURSE
 
@@ -43,6 +45,43 @@ def test_hostile_class(capsys):
     assert capsys.readouterr().out.splitlines()[-1] == (
         "hostile_class: 10 hostile and broken submissions of 10 kinds beside 3 honest ones; not as it must be: 0"
     )
+
+
+def test_a_hostile_class_has_at_least_250_of_ten_kinds(monkeypatch):
+    """Counted without the bytes of their bombs."""
+    real = hostile_class.zipped
+
+    def small(files, **more):
+        return real({name: data[:999] for name, data in islice(files.items(), 9)}, **more)
+
+    monkeypatch.setattr(hostile_class, "zipped", small)
+    assert len(hostile_class.KINDS) == 10
+    assert sum(1 for kind in hostile_class.KINDS for _ in kind()) >= 250
+
+
+@pytest.mark.parametrize(
+    "points, more, found",
+    [
+        ({}, (), 0),
+        ({"h odd 000": "3"}, (), 1),
+        ({"f honest 000": "0"}, (), 1),
+        ({"f honest 000": None}, (), 2),  # no row, so that there are too few
+        ({}, ("h odd 000",), 1),
+    ],
+)
+def test_a_hostile_class_sees_what_is_not_as_it_must_be(monkeypatch, capsys, points, more, found):
+    """A point earned, an honest row that differs, a learner without a row or with two."""
+
+    def grade(where, output, workers):
+        seen = {path.name: "0" if "h odd" in path.name else "3" for path in where.iterdir()}
+        seen |= points if any("h odd" in name for name in seen) else {}
+        lines = [(name, total) for name, total in seen.items() if total] + [(n, "0") for n in more]
+        return [{"learner": name, "total": total} for name, total in lines]
+
+    monkeypatch.setattr(hostile_class, "KINDS", (hostile_class.oddities,))
+    monkeypatch.setattr(hostile_class, "grade", grade)
+    assert hostile_class.main(1, 2, 1, keep=None) == found
+    assert capsys.readouterr().out.endswith(f"not as it must be: {found}\n")
 
 
 def test_class_of_300(capsys):

@@ -1,5 +1,6 @@
 """The gradebook with its manual columns, the late policy, the learners' pages, and what the class got wrong."""
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -196,6 +197,13 @@ def test_of_two_notebooks_for_one_lesson_the_newer_counts(tmp_path):
     submission.notebooks += newer.notebooks
     [row] = rows_of([submission], [new, old], ["1_unit/1_a"])
     assert row.points == 3 and "the newer one counts" in row.reasons[0]
+
+
+def test_what_was_probed_again_is_said_in_the_row():
+    submission, graded = handed_in("Ada", ("one", RIGHT))
+    note = "one of Ada/a.ipynb failed for want of time and was probed again, alone; that counts."
+    [row] = rows_of([submission], [replace(graded, notes=(note,))], ["1_unit/1_a"])
+    assert row.reasons == [note]
 
 
 def test_what_was_graded_and_is_no_longer_handed_in_does_not_count():

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import re
 import threading
 from contextlib import contextmanager
 
@@ -12,7 +13,8 @@ import pytest
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.seeing import Seen, pack, see
 from trainlean.exercises.verdicts import CRASHED, RIGHT
-from trainlean.grading import classroom, cluster, run
+from trainlean.grading import classroom, cluster, run, sandbox
+from trainlean.grading.formats.canvas import Canvas
 from trainlean.grading.log import Log, last_run, log_path, read_log
 from trainlean.grading.options import GradeOptions
 from trainlean.grading.plan import Answers, Plan
@@ -33,6 +35,7 @@ EXERCISE = Exercise(
     notebook="1_unit/1_a",
 )
 PLAN = Plan({"numbers": EXERCISE}, 7, UNPROTECTED)
+PLAN_OF_NOTHING = Plan({}, 7, UNPROTECTED)
 GOOD = ({"cells": [1]}, pack(see(EXERCISE, lambda seed: np.arange(5) + seed, 7)))
 STARVED = {
     "processes": ({"cells": [1]}, pack(Seen({"raised": "RuntimeError: can't start new thread"}))),
@@ -92,6 +95,25 @@ def test_with_one_worker_only_its_own_end_is_a_reason_to_probe_again(monkeypatch
     again = what == "its worker"
     assert found.verdicts[0].outcome == (RIGHT if again else CRASHED)
     assert len(found.notes) == again
+
+
+def test_it_is_probed_again_alone(monkeypatch):
+    """With several workers, of which one is at it."""
+    rounds, at_work = [STARVED["time"], GOOD], []
+
+    @contextmanager
+    def workers(plan, count):
+        def collect(tasks, at_once=count):
+            at_work.append(at_once)
+            for number, *_ in tasks:
+                yield number, Answers("", ("numbers",), {"numbers": rounds.pop(0)}), 0.1
+
+        yield collect
+
+    monkeypatch.setattr(run, "local_workers", workers)
+    ada = Submission("ada", [File("ada/a.ipynb", None, lambda: b"{}")])
+    (found,) = grade_all([ada], PLAN, workers=2)
+    assert at_work == [2, 1] and found.verdicts[0].outcome == RIGHT
 
 
 def test_a_learner_s_hundred_loops_take_nobody_s_day():
@@ -181,8 +203,8 @@ def without_workers(monkeypatch):
 def test_a_disk_that_is_full_is_a_sentence_and_the_same_command_goes_on(
     tmp_path, without_workers, monkeypatch, capsys
 ):
-    """The disk is full after the first notebook, in the middle of the second one's line."""
-    options, written = a_class(tmp_path), []
+    """The disk is full after the first notebook, in the middle of the second one's line. Nobody named a seed: the first run's goes on."""
+    options, written = dataclasses.replace(a_class(tmp_path), seed=None), []
 
     def add(self, line):
         if line["event"] == "notebook":
@@ -199,10 +221,33 @@ def test_a_disk_that_is_full_is_a_sentence_and_the_same_command_goes_on(
         classroom.grade_class(options)
     monkeypatch.setattr(Log, "add", real)
     assert classroom.grade_class(options) == 0
-    assert "1 notebooks are graded already" in capsys.readouterr().out
-    lines = [line["where"] for line in read_log(log_path(options.output)) if "where" in line]
+    said = capsys.readouterr().out
+    assert "1 notebooks are graded already" in said
+    log = list(read_log(log_path(options.output)))
+    [seed] = [line["seed"] for line in log if line["event"] == "run"]
+    assert re.findall(r"--seed (\d+)", said) == [str(seed)] * 2
+    lines = [line["where"] for line in log if "where" in line]
     assert sorted(lines) == [f"learner {number}/a.ipynb" for number in range(3)]
     assert options.output.read_text().count("\n") == 4
+
+
+@pytest.mark.parametrize("lessons", [(), ("1_unit/1_a",)])
+def test_what_counts_as_due_is_asked_where_nobody_named_it(
+    tmp_path, without_workers, capsys, lessons
+):
+    assert classroom.grade_class(dataclasses.replace(a_class(tmp_path), lessons=lessons)) == 0
+    asked = "1_unit/1_a (3 of 3). Is that right? If not, name what is due with --lesson."
+    assert (asked in capsys.readouterr().out) == (not lessons)
+
+
+def test_whom_a_form_does_not_list_is_told(tmp_path, without_workers, capsys):
+    form = tmp_path / "canvas.csv"
+    form.write_text(
+        "Student,ID,SIS Login ID,Homework (1)\nlearner 0,7,x,\nlearner 2,8,y,\n", encoding="utf-8"
+    )
+    options = dataclasses.replace(a_class(tmp_path), formats=(Canvas(form),))
+    assert classroom.grade_class(options) == 0
+    assert f"No line of {form} was filled in for: learner 1.\n" in capsys.readouterr().out
 
 
 def test_two_runs_into_one_gradebook_do_not_meet(tmp_path, without_workers, monkeypatch):
@@ -293,3 +338,38 @@ def test_a_controller_that_is_gone_is_a_sentence(monkeypatch):
             )
     finally:
         never.set()
+
+
+def test_an_engine_without_isolation_refuses(monkeypatch):
+    """Unless the submissions are trusted it says so and runs nothing."""
+
+    class Engine:
+        def apply_async(self, function, *arguments):
+            self.asked = function, arguments
+            return self
+
+        def ready(self):
+            return True
+
+        def get(self, timeout):
+            try:
+                return self.asked[0](*self.asked[1])
+            except CourseError as error:
+                error.ename, error.evalue = "CourseError", str(error)  # as a RemoteError has them
+                raise
+
+    class Client:
+        ids = (0,)
+
+        def __getitem__(self, engine):
+            return Engine()
+
+    monkeypatch.setattr(sandbox, "try_isolation", lambda kind: "it does not work here")
+    monkeypatch.setattr(cluster, "collect_timed", lambda *_: (Answers("it ran"), 0.1))
+    tasks = [(0, b"{}", "x")]
+    with pytest.raises(CourseError, match="^Engine 0: Nothing here keeps"):
+        list(cluster.on_engines(Client(), PLAN_OF_NOTHING, iter(tasks), False))
+    monkeypatch.setattr(cluster, "_workers_here", {})
+    assert list(cluster.on_engines(Client(), PLAN_OF_NOTHING, iter(tasks), True)) == [
+        (0, Answers("it ran"), 0.1)
+    ]

@@ -1,5 +1,6 @@
 """A worker has no children left when an answer has been asked, and ends where an answer has changed its settings."""
 
+import errno
 import json
 import os
 import platform
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from trainlean.grading import worker
-from trainlean.grading.sandbox import UNPROTECTED, environment, run_here
+from trainlean.grading.sandbox import UNPROTECTED, Limits, environment, run_here
+from trainlean.grading.seccomp import CALLS
 from trainlean.workspace import COURSE
 
 LEAVES = {
@@ -110,6 +112,7 @@ HOSTILE = {
     "a lower priority": "os.setpriority(os.PRIO_PROCESS, os.getpid(), 19)",
     "another scheduler": "os.sched_setscheduler(os.getpid(), os.SCHED_IDLE, os.sched_param(0))",
     "one core": "os.sched_setaffinity(os.getpid(), {min(os.sched_getaffinity(0))})",
+    "a process that does not end": "worker._alone = lambda: False",
 }
 # What nobody can change where the tests themselves run so already.
 ALREADY_SO = {
@@ -236,3 +239,90 @@ def test_what_sockets_hold_is_memory_in_use():
         used = one._memory_in_use(process.pid, time.monotonic() + 10)
         process.stdin.close()
     assert 40 << 20 < used < 80 << 20
+
+
+def test_a_worker_with_whom_something_stays_is_not_alone(monkeypatch):
+    one, looks = worker.Worker.__new__(worker.Worker), [[9], [9], []]
+    monkeypatch.setattr(one, "_others", lambda: looks.pop(0), raising=False)
+    assert one._alone() and not looks
+    monkeypatch.setattr(worker, "LEFT_SECONDS", 0.05)
+    monkeypatch.setattr(one, "_others", lambda: [9])
+    assert not one._alone()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux isolates")
+def test_the_memory_of_all_its_processes_is_one_limit(monkeypatch):
+    """Neither of the two reaches it alone. The reason is the limit, not how the system ended one of them."""
+    one = worker.Worker.__new__(worker.Worker)
+    one.isolated, one.limits = True, Limits(memory=100 << 20)
+    one.memory_alone = worker._memory(os.getpid())
+    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.01)
+    code = "held = b'x' * (60 << 20); print(1, flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    two = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(2)]
+    ours, theirs = os.pipe()
+    for process in two:
+        process.stdout.readline()
+    monkeypatch.setattr(one, "_others", lambda: [process.pid for process in two], raising=False)
+    found = one._receive("a.ipynb", ours, two[0].pid, 2)
+    for process in two:
+        process.communicate()
+    os.close(ours)
+    os.close(theirs)
+    assert found == (None, "a.ipynb used more than 100 MiB of memory."), found
+    assert one.short_of == "memory"
+
+
+READS = """
+import os, time
+from trainlean.grading import worker
+from trainlean.grading.sandbox import Limits
+one = worker.Worker.__new__(worker.Worker)
+one.isolated, one.limits, one.time_factor, one.user = False, Limits(), 1, os.getuid()
+one.probes = one.exercises = one.handouts = one.elsewhere = {}
+confine = worker.confine
+worker.confine = lambda *given: given == (one.limits, False, 10, one.user) and os._exit(42)
+print(one._read(b"{}", "a.ipynb")[0])
+worker.confine, one.time_factor = confine, 0.01
+worker.packed_notebook = lambda *_: time.sleep(2)
+print(one._read(b"{}", "a.ipynb")[0])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux isolates")
+def test_a_notebook_is_read_in_confinement_and_in_time():
+    """By a process that first gives up what a learner's code must not have, too."""
+    done = subprocess.run([sys.executable, "-c", READS], cwd=COURSE, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "a.ipynb cannot be read: what reads it ended (exit status 42).",
+        "a.ipynb takes more than 0.1 s to read.",
+    ], done
+
+
+REFUSED = """
+import ctypes, os
+from trainlean.grading.seccomp import CALLS, refuse_calls
+libc, calls = ctypes.CDLL(None, use_errno=True), CALLS[os.uname().machine]
+libc.prctl(38, 1, 0, 0, 0)
+if not refuse_calls():
+    raise SystemExit("no filter")
+for name, first in {
+    "clone": 0x8000 | 17, "shmget": 0, "semget": 0, "msgget": 0, "memfd_create": 0, "unshare": 0x20000
+}.items():
+    number = libc.syscall(calls[name], first, 0, 0, 0, 0)
+    if name == "clone" and not number:
+        os._exit(0)
+    print(name, number, ctypes.get_errno())
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in CALLS, reason="the filter knows two machines")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux filters calls")
+def test_children_of_the_worker_and_memory_of_nobody_are_refused():
+    """A clone whose parent is the worker (CLONE_PARENT), memory that belongs to no process, and a file system of one's own."""
+    command = [sys.executable, "-c", REFUSED]
+    done = subprocess.run(command, cwd=COURSE, capture_output=True, text=True)
+    if done.stderr == "no filter\n":
+        pytest.skip("this kernel filters no calls")
+    names = ("clone", "shmget", "semget", "msgget", "memfd_create", "unshare")
+    assert done.stdout.splitlines() == [f"{name} -1 {errno.EPERM}" for name in names], done
