@@ -29,6 +29,11 @@ TESTS = ["tests/costs", "tests/table", "tests/test_machines.py"]
 LIMIT_SECONDS = 300  # for one training
 
 
+def usual_model(device: str) -> str:
+    """Whose rows are measured unless another model is named."""
+    return "bert-large" if device == "cuda" else "small"
+
+
 def trainings(device: str) -> list[Row]:
     """Those that a meter of operations sees whole, and that this machine can run."""
     whole = [row for row in ROWS if not row.setup.compiled and not row.largest]
@@ -109,12 +114,18 @@ def main(folder: Folder, model: str, device: str, short: bool) -> int:
     for _ in folder.left("machine", ["this"]):
         folder.add("machine", "this", _in_a_process("--machine", device))
     for test in folder.left("tests", [] if short else TESTS):
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
-            cwd=COURSE,
-            capture_output=True,
-            text=True,
-        )
+        seconds = max(1, folder.until - time.monotonic())  # all that is left
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
+                cwd=COURSE,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            problems.append(f"{test} took longer than {seconds:.0f} s")
+            continue
         said = done.stdout.strip().splitlines()
         folder.add(
             "tests", test, {"status": done.returncode, "last": said[-1:], "said": said[-60:]}
@@ -187,7 +198,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     try:
         where = the_device()
-        wanted = given.model or ("bert-large" if where == "cuda" else "small")
+        wanted = given.model or usual_model(where)
         sys.exit(bool(main(Folder(given.folder, given.minutes), wanted, where, given.short)))
     except CourseError as error:
         sys.exit(str(error))

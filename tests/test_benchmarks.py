@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -12,10 +13,12 @@ import as_if_a_card
 import link_model
 import on_a_gpu
 import pytest
+import yaml
+from _pytest.mark.expression import Expression
 from equivalent_mutants import EQUIVALENT
 from small_edits import small_edits
 
-from trainlean.costs.runs import Run, machine, recorded_runs
+from trainlean.costs.runs import MiB, Run, machine, recorded_runs
 from trainlean.exercises.finding import find_exercise
 from trainlean.exercises.solutions import edited_solution
 from trainlean.table.measured import Outcome
@@ -161,10 +164,11 @@ def test_the_same_training_is_still_a_mutant():
 
 def test_as_if_a_card_runs_what_is_there(monkeypatch, capsys):
     """The commands are only looked at: exercises_tests runs with a pretended card, and nbval runs the lesson."""
-    commands = []
+    commands, environments = [], []
 
-    def run(command, **_):
+    def run(command, env, **_):
         commands.append(command[1:])
+        environments.append(env)
         return subprocess.CompletedProcess(command, 0, "1 passed\n", "")
 
     monkeypatch.setattr(as_if_a_card, "subprocess", SimpleNamespace(run=run))
@@ -175,6 +179,28 @@ def test_as_if_a_card_runs_what_is_there(monkeypatch, capsys):
     lesson, row = commands
     assert (COURSE / lesson[-1]).is_file() and lesson[:2] == ["-m", "pytest"]
     assert row[:3] == ["-m", "trainlean.cli", "measure"]
+    del commands[:], environments[:]
+    assert as_if_a_card.main(["mps"], [as_if_a_card.SHORT], False) == 0
+    [exercises] = [command for command in commands if "-k" in command]
+    assert exercises[:4] == ["-m", "pytest", "-q", "exercises_tests"] and len(exercises) == 6
+    wanted = Expression.compile(exercises[-1])
+    tests = re.findall(
+        r"def (test_\w+)\(", (COURSE / "exercises_tests" / "test_exercises.py").read_text()
+    )
+    found = [test for test in tests if wanted.evaluate(test.__contains__)]
+    assert found == ["test_solution_is_right", "test_other_right_ways_pass"]
+    # In every process of a command, and nothing that keeps a build on the CPU.
+    for env in environments:
+        assert env["TRAINLEAN_PRETENDED_CARD"] == "mps"
+        assert "every_process" in env["PYTHONPATH"].split(os.pathsep)[0]
+        assert "ACCELERATE_USE_CPU" not in env and "TRAINLEAN_DEVICE" not in env
+
+
+def test_at_night_every_lesson_runs_as_if_there_were_either_card():
+    night = yaml.safe_load((COURSE / ".github" / "workflows" / "night.yml").read_text())["jobs"]
+    job = night["cards"]
+    assert job["strategy"]["matrix"]["kind"] == list(as_if_a_card.KINDS)
+    assert job["steps"][-1]["run"].endswith("benchmarks/as_if_a_card.py ${{ matrix.kind }}")
 
 
 def test_what_a_card_says_is_written_once_and_reported(tmp_path, monkeypatch, capsys, one_thread):
@@ -204,6 +230,46 @@ def test_what_a_card_says_is_written_once_and_reported(tmp_path, monkeypatch, ca
     assert recorded_runs(tmp_path) == [run]
     with pytest.raises(CourseError, match="The time is up.* goes on with"):
         on_a_gpu.main(on_a_gpu.Folder(tmp_path / "late", -1), "small", "cpu", short=True)
+
+
+def test_what_a_card_is_asked_is_there(monkeypatch):
+    """The tests, BERT-large unless another model is named, and an end for what takes too long."""
+    assert on_a_gpu.TESTS and all((COURSE / test).exists() for test in on_a_gpu.TESTS)
+    assert [on_a_gpu.usual_model(device) for device in ("cuda", "cpu")] == ["bert-large", "small"]
+    asked = {}
+
+    def run(command, timeout, **_):
+        asked[command[-1]] = timeout
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(on_a_gpu, "subprocess", SimpleNamespace(**vars(subprocess) | {"run": run}))
+    with pytest.raises(CourseError, match="took longer than 300 s"):
+        on_a_gpu._in_a_process("--machine", "cuda")
+    assert asked == {"cuda": 300}
+
+
+def test_the_time_of_tests_on_a_card_has_an_end(tmp_path, monkeypatch, capsys):
+    """What is cut off is no answer: it is said, and asked again by the next call."""
+    limits = []
+
+    def run(command, timeout, **_):
+        limits.append(timeout)
+        if "pytest" in command:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return subprocess.CompletedProcess(command, 0, "{}\n", "")
+
+    monkeypatch.setattr(on_a_gpu, "subprocess", SimpleNamespace(**vars(subprocess) | {"run": run}))
+    monkeypatch.setattr(on_a_gpu, "trainings", lambda device: [])
+    monkeypatch.setattr(on_a_gpu, "ROWS", [])
+    folder = on_a_gpu.Folder(tmp_path, 20)
+    assert on_a_gpu.main(folder, "small", "cpu", short=False) == len(on_a_gpu.TESTS)
+    assert "tests/costs took longer than" in capsys.readouterr().out and not folder.read("tests")
+    assert all(0 < limit <= 1200 for limit in limits)
+
+
+def test_on_a_card_the_meter_is_compared_with_the_allocator_s_own_peak(one_thread):
+    meter, allocator = on_a_gpu.meter_and_allocator("vanilla", "small", "cpu")
+    assert meter == pytest.approx(allocator, rel=0.001) and allocator > 10 * MiB
 
 
 def test_meter_and_allocator_are_compared_on_at_least_twelve_trainings():

@@ -28,14 +28,24 @@ FILES = [
 ]
 
 
+def is_no(node: ast.expr) -> bool:
+    """Whether it is False, None or another constant that asks for the card; what is computed may say either."""
+    return isinstance(node, ast.Constant) and not node.value
+
+
 def unsettled(source: str) -> list[str]:
-    """The calls in Python code, or in code that stands in it as text, that would take a card where there is one."""
+    """The calls in Python code, and the recipes for them, that would take a card where there is one."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             wanted = ON_THE_CPU.get(getattr(node.func, "id", getattr(node.func, "attr", "")))
             # What comes by ** was put together elsewhere: running it under a pretended card tells.
-            if wanted and not any(word.arg in (wanted, None) for word in node.keywords):
+            said = [word.value for word in node.keywords if word.arg in (wanted, None)]
+            if wanted and (not said or any(map(is_no, said))):
+                found.append(ast.unparse(node))
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values)
+            if any(getattr(k, "value", "") == "use_cpu" and is_no(value) for k, value in pairs):
                 found.append(ast.unparse(node))
     return found
 
@@ -43,6 +53,8 @@ def unsettled(source: str) -> list[str]:
 def test_every_accelerator_and_every_trainer_says_that_it_stays_on_the_cpu():
     assert {path.name: calls for path in FILES if (calls := unsettled(path.read_text()))} == {}
     assert unsettled("a = Accelerator()\nb = TrainingArguments('x', no_cuda=True)") != []
+    for asks in ("Accelerator(cpu=False)", "TrainingArguments(use_cpu=None)", "{'use_cpu': False}"):
+        assert unsettled(asks) == [asks]
     assert unsettled("a = Accelerator(cpu=True)\nb = TrainingArguments(f, **recipe)") == []
 
 

@@ -1,11 +1,15 @@
 """The pins agree with each other and with what is installed; set-up says in one sentence why it cannot go on."""
 
+import ast
+import json
 import os
 import re
 import shutil
 import subprocess
 import tomllib
 from importlib import metadata
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import pytest
 import yaml
@@ -125,6 +129,53 @@ def test_workflows_call_what_is_there():
     assert targets and targets <= set(
         re.findall(r"^(\w+):", (COURSE / "Makefile").read_text(), re.MULTILINE)
     )
+
+
+@pytest.fixture
+def learner():
+    """`.ci/learner.py`, which the workflow of that name runs."""
+    spec = spec_from_file_location("learner", COURSE / ".ci" / "learner.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_learner_s_path_is_gone_on_three_systems(learner):
+    content = yaml.safe_load((COURSE / ".github" / "workflows" / "learner.yml").read_text())
+    job = content["jobs"]["learner"]
+    systems = {"ubuntu-latest", "macos-latest", "windows-latest"}
+    assert set(job["strategy"]["matrix"]["os"]) == systems and "matrix.os" in job["runs-on"]
+    everywhere = [step["run"] for step in job["steps"] if "runner.os" in step.get("if", "")]
+    assert len(everywhere) == 2 and all(
+        "trainlean doctor" in run and re.search(r"\.ci[/\\]learner\.py", run) for run in everywhere
+    )
+    *_, main = ast.parse(Path(learner.__file__).read_text()).body
+    assert ast.unparse(main.test) == "__name__ == '__main__'"
+    calls = {ast.unparse(one) for one in ast.walk(main) if isinstance(one, ast.Call)}
+    assert {"lab_answers()", "check_judges()", "lesson_is_built()"} <= calls
+
+
+@pytest.mark.parametrize(
+    ("lesson", "solution", "says"),
+    [
+        ("not attempted", "right", None),
+        ("not attempted", "wrong", "solutions/.* should be right, but is {'wrong'}"),
+        ("right", "right", "lessons/.* should be not attempted"),
+        (None, "right", "trainlean check lessons/.* said: no exercises"),
+    ],
+)
+def test_a_learner_s_check_is_compared(learner, monkeypatch, lesson, solution, says):
+    def run(command, **_):
+        outcome = lesson if command[-1].startswith("lessons/") else solution
+        said = json.dumps([{"outcome": outcome}]) if outcome else "no exercises"
+        return subprocess.CompletedProcess(command, 0, said, "")
+
+    monkeypatch.setattr(learner.subprocess, "run", run)
+    if says is None:
+        learner.check_judges()
+    else:
+        with pytest.raises(SystemExit, match=says):
+            learner.check_judges()
 
 
 @pytest.mark.skipif(not shutil.which("make") or os.name == "nt", reason="no make here")

@@ -14,9 +14,10 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn import functional as F
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from trainings import TRAININGS, Branches, fit, mlp
+from trainings import SLOW, TRAININGS, Branches, fit, mlp
 from trainings import rows as batch_of_rows
 
 import trainlean.costs.meter
@@ -41,6 +42,10 @@ AGREE = (
     "custom_autograd_function",
     "optimizer_in_the_backward_pass",
 )
+
+
+def test_the_meter_is_compared_on_at_least_forty_trainings():
+    assert len(TRAININGS) >= 40 and set(AGREE) <= TRAININGS.keys() - SLOW
 
 
 @pytest.mark.parametrize("name", AGREE)
@@ -112,6 +117,21 @@ def test_fake_tensors_are_counted_as_real_ones():
     with FakeTensorMode(), Meter() as fake:
         branches()
     assert (fake.peak, fake.flops, fake.samples) == (real.peak, real.flops, real.samples)
+
+
+def test_gradients_of_fake_branches_are_added_in_place():
+    """Where a model is fullest as they are added: in new memory the peak of a prediction would be half as much again."""
+
+    def train():
+        shared = torch.nn.Linear(64, 512, bias=False)(torch.ones(1000, 64))
+        sum((shared * k).sum() for k in (1, 2, 3)).backward()
+
+    with Meter() as real:
+        train()
+    with FakeTensorMode(), Meter() as fake:
+        train()
+    allocated = meter_against_allocator.allocators_peak(train)
+    assert fake.peak_bytes == real.peak_bytes == pytest.approx(allocated, rel=0.001)
 
 
 def test_gradients_are_the_same_under_the_meter():
@@ -316,7 +336,15 @@ def test_within_somebodys_profiler_what_is_missing_is_said(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["branches_on_one_tensor", "tied_weights", "custom_autograd_function", "optimizer_adagrad"],
+    [
+        "branches_on_one_tensor",
+        "tied_weights",
+        "custom_autograd_function",
+        "optimizer_adagrad",
+        "nested_tensors_strided",
+        "functional_gradients",
+        "gradients_of_each_sample",
+    ],
 )
 def test_where_the_allocator_is_not_heard_references_tell_the_same(name, monkeypatch):
     monkeypatch.setattr(trainlean.costs.meter, "recording", contextlib.nullcontext)
@@ -324,6 +352,33 @@ def test_where_the_allocator_is_not_heard_references_tell_the_same(name, monkeyp
         TRAININGS[name]()
     allocated = meter_against_allocator.allocators_peak(TRAININGS[name])
     assert meter.allocator_peak is None and meter.peak_bytes == pytest.approx(allocated, rel=0.001)
+
+
+def test_sparse_gradients_are_found_by_references(monkeypatch):
+    """As a card's are: their indices and their values, which no operation makes as one tensor."""
+    monkeypatch.setattr(trainlean.costs.meter, "recording", contextlib.nullcontext)
+    words = torch.nn.Embedding(1000, 32, sparse=True)
+    with Meter(words) as meter:
+        words(torch.arange(60)).sum().backward()
+    assert meter.peak["gradients"] == 60 * (8 + 4 * 32)
+
+
+def test_distributed_tensors_are_found_by_references(monkeypatch):
+    """As a card's are: the half that this rank holds."""
+    monkeypatch.setattr(trainlean.costs.meter, "recording", contextlib.nullcontext)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        layer = torch.nn.Linear(64, 512, bias=False)
+        parallelize_module(layer, dist.init_device_mesh("cpu", (2,)), ColwiseParallel())
+        optimizer = torch.optim.Adam(layer.parameters())
+        with Meter(layer) as meter:
+            layer(torch.ones(2, 64)).sum().backward()
+            optimizer.step()
+    finally:
+        dist.destroy_process_group()
+    half = 4 * 64 * 256
+    kept = [meter.peak[name] for name in ("weights", "gradients", "optimizer state")]
+    assert kept == [half, half, 2 * half + 4]
 
 
 def test_on_a_card_a_meter_goes_by_references_and_says_what_the_allocator_had_beside(monkeypatch):
