@@ -3,7 +3,7 @@
 Each is bounded in count and time by itself, so that a sandbox that fails harms nothing: at most 40 processes that sleep for 20
 seconds, a loop of 25 seconds, files of MBs, memory of 1.5 GiB. What they write to, read from or send to lies in the test's own
 folder or is a listener of the test's own on loopback; PLACES stands for these and is filled in by the test.
-None does what the exercise asks for, unless it gets hold of an answer that is not its own.
+None does what the exercise asks for before its attack has succeeded, unless it gets hold of an answer that is not its own.
 """
 
 SIGNATURE = (
@@ -65,15 +65,19 @@ BODIES = {
         if os.fork() == 0:
             time.sleep(20)
             os._exit(0)
-""",
+"""
+    + RIGHTLY,
     "thread bomb": """
     import threading, time
+    threading.stack_size(256 * 2**10)  # so that their number is what is too much
     for _ in range(60):
         threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
-""",
+"""
+    + RIGHTLY,
     "memory bomb": """
     blocks = [bytearray(64 * 2**20) for _ in range(24)]
-""",
+"""
+    + RIGHTLY,
     "shared memory bomb": """
     import mmap, time
     block = mmap.mmap(-1, 500 * 2**20)
@@ -85,17 +89,20 @@ BODIES = {
     for number in range(40):
         with open(f"file{number}", "wb") as file:
             file.write(bytes(4 * 2**20))
-""",
+"""
+    + RIGHTLY,
     "one large file": """
     with open("large", "wb") as file:
-        for number in range(100):
+        for number in range(24):
             file.write(bytes(2**20))
-""",
+"""
+    + RIGHTLY,
     "shared memory files": """
     for number in range(40):
         with open(f"/dev/shm/file{number}", "wb") as file:
             file.write(bytes(4 * 2**20))
-""",
+"""
+    + RIGHTLY,
     "output flood": """
     import os
     for _ in range(200):
@@ -147,10 +154,17 @@ BODIES = {
 """,
     "higher limits": """
     import resource
+    raised = []
     for what in (resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_NPROC):
-        resource.setrlimit(what, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    open("PLACES/looked", "w").write("limits were raised")
-""",
+        try:
+            resource.setrlimit(what, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            raised.append(what)
+        except ValueError:
+            pass
+    if not raised:
+        raise OSError("refused")
+"""
+    + RIGHTLY,
     "links and locked folders left behind": """
     import os
     os.makedirs("locked/inner")
@@ -366,11 +380,15 @@ BODIES |= {
     "children that are the worker's": """
     import ctypes, os, platform, time
     clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
-    for _ in range(10):
-        if ctypes.CDLL(None).syscall(clone, 0x8000 | 17, 0, 0, 0, 0) == 0:
+    for _ in range(2):
+        number = ctypes.CDLL(None).syscall(clone, 0x8000 | 17, 0, 0, 0, 0)
+        if number < 0:
+            raise OSError("refused")
+        if number == 0:
             time.sleep(20)
             os._exit(0)
-""",
+"""
+    + RIGHTLY,
     "System V's shared memory": """
     import ctypes
     libc = ctypes.CDLL(None)
