@@ -2,11 +2,14 @@
 
 import ast
 import os
+from unittest import mock
 
 import pretended_card
 import pytest
+import torch
 from seen_of_exercises import CACHE
 
+from exercises_tests.probing import accelerate
 from trainlean.exercises.comparing import same
 from trainlean.exercises.finding import all_exercises
 from trainlean.exercises.seeing import see
@@ -42,6 +45,7 @@ def find_mistake(exercise, name):
 def card(seed, monkeypatch):
     """A pretended card, of one kind for even seeds and of the other for odd ones: what the course's own answers move there fails."""
     pretended_card.forget()
+    monkeypatch.setattr(accelerate, "ON_THE_CPU", "false")
     pretended_card.pretend(pretended_card.KINDS[seed % 2], monkeypatch.setattr)
     yield
     monkeypatch.undo()
@@ -56,6 +60,24 @@ def test_solution_is_right(name, seed, card):
     found = judge(exercise, answer_of(exercise, {}), seed)
     assert found.outcome == RIGHT, found
     assert found.points == exercise.points > 0
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", ["train_with_accelerator"])
+def test_an_accelerator_that_does_not_say_where_goes_to_the_card(name, seed, card):
+    """So that a solution's would be seen, as probes set Accelerate up; learners' answers stay on the CPU."""
+    from accelerate import Accelerator
+
+    nothing: dict = {}
+
+    def prepared():
+        with accelerate.fresh_accelerate():
+            return Accelerator(**nothing).prepare(torch.nn.Linear(1, 1)).weight.device.type
+
+    with pytest.raises(pretended_card.MovedToTheCard):
+        prepared()
+    with mock.patch.object(accelerate, "ON_THE_CPU", "true"):
+        assert prepared() == "cpu"
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -6,6 +6,8 @@ from unittest import mock
 
 import torch
 
+ON_THE_CPU = "true"  # whatever an answer says; where a test asks what it says, "false"
+
 
 @contextlib.contextmanager
 def fresh_accelerate():
@@ -18,7 +20,7 @@ def fresh_accelerate():
     states = AcceleratorState, GradientState, PartialState
     kept = [dict(state._shared_state) for state in states]
     on_cpu, threads = os.environ.get("ACCELERATE_USE_CPU"), torch.get_num_threads()
-    os.environ["ACCELERATE_USE_CPU"] = "true"
+    os.environ["ACCELERATE_USE_CPU"] = ON_THE_CPU
     torch.set_num_threads(1)
     for state in states:
         state._shared_state.clear()
