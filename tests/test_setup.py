@@ -131,6 +131,16 @@ def test_workflows_call_what_is_there():
     )
 
 
+def test_at_night_all_tests_run_with_pypi_s_build_of_torch():
+    content = yaml.safe_load((COURSE / ".github" / "workflows" / "night.yml").read_text())
+    job = content["jobs"]["builds"]
+    assert job["strategy"]["matrix"]["python"] == ["3.12", "3.13"]
+    python = next(step["with"] for step in job["steps"] if "setup-python" in step.get("uses", ""))
+    assert python["python-version"] == "${{ matrix.python }}"
+    assert job["steps"][-1]["run"] == ".ci/run"
+    assert "env" not in content and "INDEX_URL" not in str(job)  # that of CPUs comes by it
+
+
 @pytest.fixture
 def learner():
     """`.ci/learner.py`, which the workflow of that name runs."""
