@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,7 +26,12 @@ from trainlean.workspace import COURSE, work_folder
 SIZES = (30, 300, 3000)
 LOOK_SECONDS = 0.2  # between two looks at the memory
 MORE_MEMORY = 0.02  # MiB for each submission more that still count as flat: its row and its verdict
+MORE_TIME = (
+    1.3  # times the seconds for each submission in the class before that still count as linear
+)
 MiB = 2**20
+LARGEST_PAGE = MiB  # bytes that a browser opens at once
+LOG_EACH = 64 * 1024  # bytes
 RUN = f"""
 import sys
 sys.path.insert(0, {str(COURSE)!r})
@@ -122,6 +128,11 @@ def main(sizes: list[int], workers: int, picture: Path) -> int:
     first, last = found[0], found[-1]
     more = (last.memory - first.memory) / MiB / max(1, last.size - first.size)
     wrong = sum(not one.complete for one in found) + (more > MORE_MEMORY and last.size >= SIZES[-1])
+    wrong += sum(one.page > LARGEST_PAGE or one.log > LOG_EACH * one.size for one in found)
+    wrong += sum(
+        later.seconds / later.size > MORE_TIME * one.seconds / one.size
+        for one, later in pairwise(found)
+    )
     print(f"The picture is {picture}")
     print(
         f"class_at_scale: {last.size} submissions, {last.seconds / last.size:.3f} s each with {workers} workers,"

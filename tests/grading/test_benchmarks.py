@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 
 import class_at_scale
@@ -105,6 +106,29 @@ def test_class_at_scale(tmp_path, monkeypatch, capsys):
         "class_at_scale: 9 submissions, 0.500 s each with 1 workers, 0.0 KiB of the grader's memory each; not as it must be: 0"
     )
     assert (tmp_path / "class.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"seconds": 3000.0},  # with the square of the number
+        {"memory": 2**30},
+        {"log": 10**9},
+        {"page": 2 * 2**20},
+        {"complete": False},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_a_class_at_scale_must_be_linear_flat_and_openable(tmp_path, monkeypatch, more):
+    def graded(size, *_):
+        one = class_at_scale.Graded(size, size / 10, 400 << 20, 15_000 * size, 30_000, True)
+        return replace(one, **more) if size == 3000 else one
+
+    monkeypatch.setattr(class_at_scale, "graded", graded)
+    picture = tmp_path / "class.png"
+    assert class_at_scale.main([30, 300, 3000], 2, picture) == 1
+    more = {}
+    assert class_at_scale.main([30, 300, 3000], 2, picture) == 0
 
 
 def test_interrupted():
