@@ -1,6 +1,7 @@
 """A worker has no children left when an answer has been asked, and ends where an answer has changed its settings."""
 
 import errno
+import io
 import json
 import os
 import platform
@@ -12,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from trainlean.grading import worker
-from trainlean.grading.sandbox import UNPROTECTED, Limits, environment, run_here
+from trainlean.grading.sandbox import (
+    UNPROTECTED,
+    Limits,
+    environment,
+    run_here,
+    users_of_a_worker,
+)
 from trainlean.grading.seccomp import CALLS
 from trainlean.workspace import COURSE
 
@@ -153,6 +160,19 @@ def test_a_worker_whose_settings_were_changed_makes_room_for_another(what):
     assert done.stdout == "x y probe probe\n", done
     changed = what not in ALREADY_SO or not ALREADY_SO[what]()
     assert done.returncode == (3 if changed else 0), done
+
+
+def test_each_notebook_has_a_user_of_its_own():
+    """So that the kernel counts the processes of each by themselves, those of a worker before it, too."""
+    users = []
+    for _ in range(2):
+        one = worker.Worker.__new__(worker.Worker)
+        one.sink, one.users, one.collected, one.short_of = io.BytesIO(), users_of_a_worker(), 0, ""
+        one._read = lambda *_: ("it cannot be read", [], [])
+        for _ in range(3):
+            one.collect({"where": "a.ipynb", "done": [], "only_names": False}, b"")
+            users.append(one.user)
+    assert len({*users}) == 6
 
 
 HOLDS = """
