@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import patience
 from started_here import VARIABLE
 
 from trainlean.processes import still_running
@@ -135,3 +136,10 @@ def test_a_kernel_that_goes_while_it_is_looked_at_is_no_error(monkeypatch):
     assert kernel.poll() == 0
     kernel.terminate()
     kernel.kill()
+
+
+@pytest.mark.parametrize(("load", "waits"), [(0.5, 90), (2, 90), (8, 360), (100, 540)])
+def test_a_busy_machine_is_given_more_time(monkeypatch, load, waits):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0), raising=False)
+    assert patience(90) == waits

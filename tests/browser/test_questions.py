@@ -37,9 +37,8 @@ def address(tmp_path_factory, asked):
         cells.append(new_code_cell("...", outputs=[output]))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(questions, "display", saved)
         patched.setattr(ordering, "display", saved)
-        questions.show("recall", "All of them", asked)
+        saved(questions.quiz_of("recall", "All of them", asked))
         for name in PUZZLES:
             put_in_order(name)
     path = tmp_path_factory.mktemp("page") / "lesson.ipynb"

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from patience import patience
 
 from trainlean import dataset, load_reviews, small_bert
 from trainlean.devices.engines import run_on_devices
@@ -15,7 +16,7 @@ from trainlean.workspace import COURSE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LEARNING_RATE, MICRO_BATCH, ACCUMULATION_STEPS, LOCAL_STEPS = 0.05, 4, 2, 3
-SECONDS = 90  # for all that the ranks do
+SECONDS = 90  # for all that the ranks do, on a machine at rest
 
 
 def weights(model):
@@ -126,11 +127,11 @@ def ranks(tmp_path_factory):
     return run_on_devices(
         partial(all_versions, callback, tmp_path_factory.mktemp("trainer")),
         fresh=True,
-        timeout=SECONDS,
+        timeout=patience(SECONDS),
     )
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(600)
 def test_three_versions_end_with_the_same_weights_on_both_ranks(ranks):
     reference, start = by_hand(), weights(small_bert(seed=0))
     assert (reference - start).abs().max() > 1e-4, "it has trained"
@@ -142,7 +143,7 @@ def test_three_versions_end_with_the_same_weights_on_both_ranks(ranks):
     )
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(600)
 def test_one_local_step_is_ddp_for_sgd_only(ranks):
     apart = {name: (ddp - local).abs().max() for name, (ddp, local) in ranks[0]["pairs"].items()}
     assert apart["SGD"] < 1e-6
@@ -164,7 +165,7 @@ CURES = {
 }
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CURES)
 def test_cures_of_the_launchers(name, tmp_path, monkeypatch):
     """What the lesson 3_local_sgd/2_accelerator says makes two ranks on a CPU; it measures itself what does not."""
@@ -181,7 +182,11 @@ def test_cures_of_the_launchers(name, tmp_path, monkeypatch):
         f"from accelerate import notebook_launcher\n{port}{train}notebook_launcher(train, num_processes=2, use_port=port)\n"
     )
     done = subprocess.run(
-        [sys.executable, *CURES[name]], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, *CURES[name]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=patience(SECONDS),
     )
     assert sorted(re.findall(r"rank \d+ of \d+", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], (
         done.stderr[-2000:]

@@ -6,11 +6,13 @@ import sys
 
 import pytest
 import torch
+from patience import patience
 
 from trainlean import batches, load_reviews, small_bert
 from trainlean.devices.inside import free_port
 from trainlean.workspace import COURSE
 
+pytestmark = pytest.mark.timeout(600)
 SCRIPT = COURSE / "scripts" / "train_local_sgd.py"
 SECONDS = 90  # that a launch may take; on an idle machine it takes 6
 RANKS, STEPS, LOCAL_STEPS, RATE = 2, 2, 3, 0.05
@@ -58,7 +60,7 @@ def launch(*commands):
     }
     started = [subprocess.Popen([sys.executable, *command], **common) for command in commands]
     try:
-        answers = [process.communicate(timeout=SECONDS) for process in started]
+        answers = [process.communicate(timeout=patience(SECONDS)) for process in started]
     finally:
         for process in started:
             process.kill()
