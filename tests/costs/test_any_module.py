@@ -476,6 +476,22 @@ def frozen():
     return nn.Linear(64, 64).requires_grad_(False)
 
 
+class Stepper:
+    """An object for a hook, which holds the optimizers."""
+
+    def __init__(self, model):
+        self.optimizers = {weight: torch.optim.SGD([weight]) for weight in model.parameters()}
+
+    def __call__(self, weight):
+        self.optimizers[weight].step()
+
+
+def stepping_by_an_object():
+    model = nn.Linear(64, 64)
+    model.weight.register_post_accumulate_grad_hook(Stepper(model))
+    return model
+
+
 def stepping_by_itself():
     """An optimizer for each weight, which holds the weight itself and not a copy's."""
     model = nn.Linear(64, 64)
@@ -501,6 +517,7 @@ def stepping_by_itself():
         (lambda: OnAGraph(torch.eye(SAMPLES).to_sparse_csr), mean_square, "near is one"),
         (lambda: nn.Linear(64, 64), with_neighbours, r"gives one \(test_any_module.py, line"),
         (frozen, mean_square, "depends on no weight that is trained"),
+        (stepping_by_an_object, mean_square, "a hook on its weight weight holds .* Give a function"),
         (stepping_by_itself, mean_square, "a hook on its weight weight holds .* Give a function"),
         (of_an_exponential, mean_square, "matrix_exp takes inside its kernel depends on"),
     ],

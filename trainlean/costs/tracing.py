@@ -648,7 +648,9 @@ def _hook_as(module, made):
 def _holds_tensors(hook):
     """Whether a function keeps a tensor, a module or an optimizer, in whatever it closes over, is bound to or takes by default."""
     function = inspect.unwrap(getattr(hook, "func", hook))
-    kept = [getattr(function, "__self__", None), getattr(hook, "args", ())]
+    owner = getattr(function, "__self__", None)
+    kept = [owner, getattr(owner, "__dict__", {}), getattr(function, "__dict__", {})]
+    kept += [getattr(hook, "args", ())]
     kept += [getattr(hook, "keywords", {}), getattr(function, "__defaults__", ())]
     for cell in getattr(function, "__closure__", None) or ():
         with suppress(ValueError):  # an empty one
