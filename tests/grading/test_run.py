@@ -309,67 +309,79 @@ def test_what_was_seen_is_in_the_log_and_not_in_memory(tmp_path, without_workers
     assert [one.seen for one in last_run(lines)[1]] == [{}] * 3
 
 
-def test_a_controller_that_is_gone_is_a_sentence(monkeypatch):
-    """The engines are still listed, and what they were asked never comes back."""
-    never = threading.Event()
+class OneEngine:
+    """A client of a cluster of one engine, where what it is asked runs here. After some answers it is lost: the engine, or the controller."""
 
-    class Engine:
-        def apply_async(self, *_):
-            return self
+    def __init__(self, answers=99, lost="engine"):
+        self.answers, self.lost, self.gone = answers, lost, threading.Event()
 
-        def ready(self):
-            return False
+    @property
+    def ids(self):
+        return () if self.lost == "engine" and not self.answers else (0,)
 
-    class Client:
-        ids = (0,)
+    def __getitem__(self, engine):
+        return self
 
-        def __getitem__(self, engine):
-            return Engine()
+    def apply_async(self, function, *arguments):
+        self.asked = function, arguments
+        return self
 
-        def queue_status(self):
-            never.wait(30)
+    def ready(self):
+        return self.answers > 0
 
+    def get(self, timeout):
+        self.answers -= 1
+        try:
+            return self.asked[0](*self.asked[1])
+        except CourseError as error:
+            error.ename, error.evalue = "CourseError", str(error)  # as a RemoteError has them
+            raise
+
+    def queue_status(self):
+        if not self.ready():
+            self.gone.wait(30)
+
+    def close(self):
+        self.gone.set()
+
+
+@pytest.mark.parametrize(
+    "lost, says", [("engine", "No engine of"), ("controller", "The controller of")]
+)
+def test_a_cluster_that_is_lost_is_a_sentence_and_the_same_command_goes_on(
+    tmp_path, without_workers, monkeypatch, capsys, lost, says
+):
+    """To the gradebook of a run that lost nothing. A controller's engines are still listed, and what they were asked never comes back."""
+    ada, eve = Answers("", ("numbers",), {"numbers": GOOD}), Answers("", ("numbers",), {})
+    monkeypatch.setattr(
+        cluster,
+        "collect_on_engine",
+        lambda settings, trust, data, where: (eve if "1" in where else ada, 0.1),
+    )
+    monkeypatch.setattr(Plan, "settings", lambda self: {})
     monkeypatch.setattr(cluster, "ASK_SECONDS", 0.05)
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.2)
-    try:
-        with pytest.raises(CourseError, match=r"controller .* same command to go on"):
-            list(
-                cluster.on_engines(Client(), Plan({}, 7, UNPROTECTED), iter([(0, b"", "x")]), True)
-            )
-    finally:
-        never.set()
+    clients = [OneEngine(), OneEngine(2, lost), OneEngine(1, lost), OneEngine()]
+    monkeypatch.setattr(cluster, "_connect", lambda *_: (clients.pop(0), None))
+    options = dataclasses.replace(a_class(tmp_path, 5), cluster="default")
+    whole = dataclasses.replace(options, output=tmp_path / "whole" / "g.csv")
+    assert classroom.grade_class(whole) == 0
+    for _ in range(2):
+        with pytest.raises(CourseError, match=f"{says} .* same command to go on"):
+            classroom.grade_class(options)
+    assert classroom.grade_class(options) == 0
+    assert "with the run that was interrupted: 3 notebooks" in capsys.readouterr().out
+    assert options.output.read_text() == whole.output.read_text()
 
 
 def test_an_engine_without_isolation_refuses(monkeypatch):
     """Unless the submissions are trusted it says so and runs nothing."""
-
-    class Engine:
-        def apply_async(self, function, *arguments):
-            self.asked = function, arguments
-            return self
-
-        def ready(self):
-            return True
-
-        def get(self, timeout):
-            try:
-                return self.asked[0](*self.asked[1])
-            except CourseError as error:
-                error.ename, error.evalue = "CourseError", str(error)  # as a RemoteError has them
-                raise
-
-    class Client:
-        ids = (0,)
-
-        def __getitem__(self, engine):
-            return Engine()
-
     monkeypatch.setattr(sandbox, "try_isolation", lambda kind: "it does not work here")
     monkeypatch.setattr(cluster, "collect_timed", lambda *_: (Answers("it ran"), 0.1))
     tasks = [(0, b"{}", "x")]
     with pytest.raises(CourseError, match="^Engine 0: Nothing here keeps"):
-        list(cluster.on_engines(Client(), PLAN_OF_NOTHING, iter(tasks), False))
+        list(cluster.on_engines(OneEngine(), PLAN_OF_NOTHING, iter(tasks), False))
     monkeypatch.setattr(cluster, "_workers_here", {})
-    assert list(cluster.on_engines(Client(), PLAN_OF_NOTHING, iter(tasks), True)) == [
+    assert list(cluster.on_engines(OneEngine(), PLAN_OF_NOTHING, iter(tasks), True)) == [
         (0, Answers("it ran"), 0.1)
     ]

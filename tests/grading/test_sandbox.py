@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -88,9 +89,13 @@ def isolation_or_skip(kind: str) -> Isolation:
 
 
 def must_work(kind: str) -> bool:
-    """Whether CI may not go on without that kind: where bubblewrap is installed, and where no other kind works either."""
+    """Whether CI may not go on without that kind: where its command is installed (and works), and where no other kind works either."""
     if kind == BUBBLEWRAP and shutil.which("bwrap"):
         return True
+    if kind == NAMESPACES and shutil.which("unshare"):
+        command = ["unshare", "--map-root-user", "--mount", "--net", "--ipc", "--pid", "--fork"]
+        if not subprocess.run([*command, "true"], capture_output=True).returncode:
+            return True
     return not any(
         isinstance(try_isolation(other), Isolation) for other in (BUBBLEWRAP, NAMESPACES)
     )
@@ -277,9 +282,15 @@ def test_under_ci_attacks_that_are_skipped_are_a_failure(monkeypatch):
         except pytest.fail.Exception:
             ended = "failed"
         assert ended == ends
-    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/bwrap")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(pytest.fail.Exception, match="bubblewrap cannot be had"):
         isolation_or_skip(BUBBLEWRAP)
+    monkeypatch.setattr(sys.modules[__name__], "try_isolation", {BUBBLEWRAP: works}.get)
+    for status, ends in ((0, pytest.fail.Exception), (1, pytest.skip.Exception)):
+        done = subprocess.CompletedProcess([], status)
+        monkeypatch.setattr(subprocess, "run", lambda *_, done=done, **__: done)
+        with pytest.raises(ends):
+            isolation_or_skip(NAMESPACES)
     monkeypatch.setattr(sys.modules[__name__], "try_isolation", lambda kind: works)
     assert isolation_or_skip(NAMESPACES) is works
 
