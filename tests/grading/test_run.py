@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import os
 import re
 import threading
 from contextlib import contextmanager
@@ -372,6 +373,45 @@ def test_a_cluster_that_is_lost_is_a_sentence_and_the_same_command_goes_on(
     assert classroom.grade_class(options) == 0
     assert "with the run that was interrupted: 3 notebooks" in capsys.readouterr().out
     assert options.output.read_text() == whole.output.read_text()
+
+
+@pytest.mark.parametrize(
+    "name, answers, done",
+    [
+        (f"{cluster.STARTED_HERE}-{2**22 + 7}", True, "stopped"),  # no process has such a number
+        (f"{cluster.STARTED_HERE}-{2**22 + 7}", False, "forgotten"),
+        (f"{cluster.STARTED_HERE}-{os.getpid()}", True, None),
+        (f"trainlean-another machine-{2**22 + 7}", True, None),
+        ("", True, None),  # the user's own
+    ],
+)
+def test_clusters_that_a_killed_run_has_left_are_stopped(name, answers, done):
+    """Those of runs that live, of other machines and of others stay."""
+    ended = []
+
+    class Left:
+        cluster_id = name
+
+        def connect_client_sync(self, timeout):
+            if not answers:
+                raise TimeoutError
+            return self
+
+        def close(self):
+            pass
+
+        def stop_cluster_sync(self):
+            ended.append("stopped")
+
+        def remove_cluster_file(self):
+            ended.append("forgotten")
+
+    class Manager:
+        def load_clusters(self, profile):
+            return {name: Left()}
+
+    cluster._stop_left(Manager(), "default")
+    assert ended == [done] * bool(done)
 
 
 def test_an_engine_without_isolation_refuses(monkeypatch):

@@ -2,9 +2,13 @@
 
 import contextlib
 import json
+import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
+
+import psutil
 
 from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.probes import exercise_without_probe
@@ -15,6 +19,9 @@ from trainlean.workspace import CourseError
 TASK_SECONDS = 600  # for one notebook on an engine, its worker's start included
 ASK_SECONDS = 10  # between two questions to the controller
 ANSWER_SECONDS = 60  # for it to answer one
+STARTED_HERE = (
+    f"trainlean-{platform.node()}"  # the name of a run's own cluster, before the run's process
+)
 _workers_here: dict[str, WorkerProcess] = {}
 
 
@@ -36,14 +43,17 @@ def cluster_workers(plan: Plan, profile: str, count: int, trust: bool = False) -
 
 
 def _connect(ipyparallel, profile: str, count: int):
-    _look_for(profile)
+    if _is_there(profile):
+        _stop_left(ipyparallel.cluster.ClusterManager(log_level=100), profile)
     try:
         client = ipyparallel.Client(profile=profile, timeout=10)
         client.wait_for_engines(1, timeout=30, interactive=False)
         return client, None
     except Exception:
         pass
-    cluster = ipyparallel.Cluster(profile=profile, n=count, log_level=100)
+    cluster = ipyparallel.Cluster(
+        profile=profile, n=count, cluster_id=f"{STARTED_HERE}-{os.getpid()}", log_level=100
+    )
     try:
         return cluster.start_and_connect_sync(n=count), cluster
     except Exception as error:
@@ -54,16 +64,31 @@ def _connect(ipyparallel, profile: str, count: int):
         ) from None
 
 
-def _look_for(profile: str) -> None:
-    """CourseError for a profile that is not there: a new one would be made, whose engines are this machine's."""
+def _stop_left(manager, profile: str) -> None:
+    """Stop the clusters that runs on this machine have started and, being killed, have left."""
+    for cluster in manager.load_clusters(profile=profile).values():
+        name, _, run = cluster.cluster_id.rpartition("-")
+        if name != STARTED_HERE or psutil.pid_exists(int(run)):
+            continue
+        try:
+            cluster.connect_client_sync(timeout=5).close()
+        except Exception:  # nothing of it is left, and the processes in its file may be others now
+            cluster.remove_cluster_file()
+        else:
+            cluster.stop_cluster_sync()
+
+
+def _is_there(profile: str) -> bool:
+    """Whether a profile is there; `default` is made when it is used. CourseError for another, which IPython would make, too: its engines would be this machine's."""
     from IPython.core.profiledir import ProfileDir, ProfileDirError
     from IPython.paths import get_ipython_dir
 
-    if profile == "default":
-        return
     try:
         ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
+        return True
     except ProfileDirError:
+        if profile == "default":
+            return False
         raise CourseError(
             f"There is no cluster profile {profile!r}; make one with `ipython profile create --parallel --profile={profile}`, or take `default`, which is this machine."
         ) from None
