@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import threading
 import types
 import warnings
@@ -46,6 +47,16 @@ AGREE = (
 
 def test_the_meter_is_compared_on_at_least_forty_trainings():
     assert len(TRAININGS) >= 40 and set(AGREE) <= TRAININGS.keys() - SLOW
+
+
+def test_only_a_sentence_with_the_allocators_peak_is_a_difference_that_is_said():
+    """A difference in silence misses, as does one whose sentence goes with another number, or with none."""
+    differ = meter_against_allocator.Comparison("unet", 700, 1000, "At its fullest moment ...")
+    assert dataclasses.replace(differ, heard=1000).verdict == "said"
+    assert dataclasses.replace(differ, heard=800).verdict == "MISSES"
+    assert differ.verdict == "MISSES"
+    assert dataclasses.replace(differ, heard=1000, said="").verdict == "MISSES"
+    assert dataclasses.replace(differ, counted=0, allocated=0).verdict == "said"  # no measurement
 
 
 @pytest.mark.parametrize("name", AGREE)

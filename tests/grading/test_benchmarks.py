@@ -11,7 +11,9 @@ import class_of_300
 import grading_speed
 import hostile_class
 import pytest
+import yaml
 
+from trainlean.grading.sandbox import BUBBLEWRAP, NAMESPACES, NONE
 from trainlean.workspace import COURSE
 
 LIMIT_SECONDS = 240  # on a busy machine
@@ -129,6 +131,18 @@ def test_a_class_at_scale_must_be_linear_flat_and_openable(tmp_path, monkeypatch
     assert class_at_scale.main([30, 300, 3000], 2, picture) == 1
     more = {}
     assert class_at_scale.main([30, 300, 3000], 2, picture) == 0
+
+
+def test_at_night_classes_are_attacked_and_interrupted_as_a_user_and_as_root():
+    """Twenty kills under each isolation, on a cluster, too; each attack."""
+    night = yaml.safe_load((COURSE / ".github" / "workflows" / "night.yml").read_text())["jobs"]
+    job = night["classes"]
+    assert job["strategy"]["matrix"]["who"] == ["", "sudo"]
+    start = "${{ matrix.who }} .venv/bin/python benchmarks/"
+    runs = [step["run"].removeprefix(start) for step in job["steps"] if "run" in step]
+    kinds = [f"isolation {kind}" for kind in (BUBBLEWRAP, NAMESPACES, NONE)] + ["cluster"]
+    wanted = {"hostile_class.py", *(f"interrupted.py --{kind}" for kind in kinds)}
+    assert wanted <= set(runs)
 
 
 def test_interrupted():
