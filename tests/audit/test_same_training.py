@@ -15,7 +15,16 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-from wrong_loops import NO_SYNC, ON_RANKS, WITHOUT_A_NAME, WRONG, averaged, windows
+from wrong_loops import (
+    NO_SYNC,
+    ON_RANKS,
+    WITHOUT_A_NAME,
+    WRONG,
+    averaged,
+    learn,
+    sgd,
+    windows,
+)
 
 from trainlean import assert_same_training, same_training
 from trainlean.audit.mistakes import MISTAKES
@@ -878,6 +887,17 @@ def test_a_learning_rate_scaled_by_the_ranks_is_told_as_that():
     found = same_training(sharded(lambda ranks: 0.01 * ranks), 32, 2, ranks=2)
     assert (found.same, found.mistake) == (False, None)
     assert "the learning rate at step 1 is 0.02" in found.seen
+
+
+def test_two_rates_are_told_with_as_many_digits_as_they_need():
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model, 0.1 if accumulation_steps == 1 else 0.1 - 1e-6)
+        for window in windows(micro_batch, accumulation_steps):
+            learn(model, optimizer, window, accumulation_steps)
+
+    found = same_training(train, 32, 4)
+    assert "rate at step 1 is 0.099999; that of train(32, 1) is 0.1" in found.seen
 
 
 def test_a_model_that_the_loop_calls_in_pieces_has_its_mistakes_named():

@@ -51,7 +51,9 @@ def test_check_shows_and_records(shown):
 def test_a_search_that_ran_out_of_time_says_so_and_goes_on_with_the_same_seed(shown, monkeypatch):
     monkeypatch.setattr(feedback, "SEARCH_SECONDS", -1)
     check(answers("loss not divided"), seed=7)
-    assert repr(shown[0]).endswith("mistakes were compared in -1 s; check(..., seed=7) goes on.")
+    assert repr(shown[0]).endswith(
+        "mistakes were compared in -1 s; check(..., seed=7), once or several times, goes on where this stopped."
+    )
     monkeypatch.setattr(feedback, "SEARCH_SECONDS", 60)
     check(answers("loss not divided"), seed=7)
     assert "Mistake: loss not divided" in repr(shown[1])

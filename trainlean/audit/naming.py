@@ -441,11 +441,11 @@ def _changed_with_k(mine, rates, k: int, group: dict, right: dict) -> bool:
 def setting_seen(number: int, key: str, value, wanted, sizes: Sizes) -> str:
     """A setting of an optimizer that is not the large batch's, in words."""
     called = "learning rate" if key == "lr" else key
-    return f"the {called} at step {number} is {_short(value)}; that of {sizes.truth} is {_short(wanted)}"
-
-
-def _short(value) -> str:
-    return "missing" if value is None else f"{value:.4g}"
+    for digits in (4, 6, 9, 17):  # as many as they need to differ
+        mine, right = ("missing" if one is None else f"{one:.{digits}g}" for one in (value, wanted))
+        if mine != right:
+            break
+    return f"the {called} at step {number} is {mine}; that of {sizes.truth} is {right}"
 
 
 # ---------------------------------------------------------------- weights that something else moves

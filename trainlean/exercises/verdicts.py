@@ -135,7 +135,7 @@ def verdict(
     for mistake in exercise.mistakes:
         for number, wrong in enumerate(mistake.answers):
             if time.monotonic() > end:
-                message += f" Not all known mistakes were compared in {search_seconds:g} s; check(..., seed={seed}) goes on."
+                message += f" Not all known mistakes were compared in {search_seconds:g} s; check(..., seed={seed}), once or several times, goes on where this stopped."
                 return say(CRASHED if raised else WRONG, message, **extra)
             if same(
                 seen.observation,
