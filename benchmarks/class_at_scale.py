@@ -1,10 +1,10 @@
 """Grading 30, 300 and 3,000 submissions: seconds, the grader's own memory, and the sizes of what it writes.
 
-    python benchmarks/class_at_scale.py [SIZE ...] [--workers 2] [--picture FILE.png] [--short]
+    python benchmarks/class_at_scale.py [SIZE ...] [--workers 2] [--cluster] [--picture FILE.png] [--short]
 
 Each class is graded by a process of its own: honest answers, a known mistake and stubs to one exercise, so that 3,000 take minutes.
 Memory is that of the grading process alone, without its workers: the most that it held. Time must be linear and memory flat.
-`--short` grades 3, with one worker.
+`--cluster` grades on so many engines of this machine. `--short` grades 3, with one worker.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from trainlean.grading.options import GradeOptions
 from trainlean.grading.overlay import exercises_with
 one = {{{ONE!r}: exercises_with()[{ONE!r}]}}
 classroom.exercises_with = lambda overlay=None: one
-options = GradeOptions(sys.argv[1], sys.argv[2], lessons=[{LESSON!r}], seed=11, workers=int(sys.argv[3]), trust_submissions=True)
+options = GradeOptions(sys.argv[1], sys.argv[2], lessons=[{LESSON!r}], seed=11, workers=int(sys.argv[3]), cluster=sys.argv[4] or None, trust_submissions=True)
 sys.exit(classroom.grade_class(options))
 """
 NOT_DIVIDED = hostile.RIGHTLY.replace(" / accumulation_steps)", ")")
@@ -60,7 +60,7 @@ class Graded:
     complete: bool
 
 
-def graded(size: int, workers: int, folder: Path) -> Graded:
+def graded(size: int, workers: int, folder: Path, on_cluster: bool = False) -> Graded:
     where, output = folder / f"class {size}", folder / f"out {size}" / "grades.csv"
     for number in range(size):
         place = where / f"learner {number:05}"
@@ -70,7 +70,10 @@ def graded(size: int, workers: int, folder: Path) -> Graded:
     start = time.monotonic()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, where, output, str(workers)], text=True, **quiet
+        [sys.executable, "-c", RUN, where, output, str(workers), "default" * on_cluster],
+        env=os.environ | {"IPYTHONDIR": str(folder)},  # a cluster of its own
+        text=True,
+        **quiet,
     )
     most, first = 0, None
     while process.poll() is None:
@@ -110,14 +113,14 @@ def draw(found: list[Graded], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def main(sizes: list[int], workers: int, picture: Path) -> int:
+def main(sizes: list[int], workers: int, picture: Path, on_cluster: bool = False) -> int:
     """Returns how much was not as it must be."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     found = []
     print(f"{'submissions':>11} {'seconds':>8} {'each':>7} {'memory':>9} {'log':>9} {'page':>8}")
     with TemporaryDirectory() as folder:
         for size in sizes:
-            one = graded(size, workers, Path(folder))
+            one = graded(size, workers, Path(folder), on_cluster)
             found.append(one)
             print(
                 f"{one.size:>11,} {one.seconds:>8.1f} {one.seconds / one.size:>7.3f} {one.memory / MiB:>5.0f} MiB"
@@ -135,7 +138,7 @@ def main(sizes: list[int], workers: int, picture: Path) -> int:
     )
     print(f"The picture is {picture}")
     print(
-        f"class_at_scale: {last.size} submissions, {last.seconds / last.size:.3f} s each with {workers} workers,"
+        f"class_at_scale: {last.size} submissions, {last.seconds / last.size:.3f} s each with {workers} {'engines' if on_cluster else 'workers'},"
         f" {1024 * more:.1f} KiB of the grader's memory each; not as it must be: {wrong}"
     )
     return wrong
@@ -146,7 +149,8 @@ if __name__ == "__main__":
     parser.add_argument("sizes", nargs="*", type=int)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--picture", type=Path, default=work_folder() / "class_at_scale.png")
+    parser.add_argument("--cluster", action="store_true", help="on engines of this machine")
     parser.add_argument("--short", action="store_true", help="3 submissions, one worker")
     given = parser.parse_args()
     wanted = ([3], 1) if given.short else (given.sizes or list(SIZES), given.workers)
-    sys.exit(bool(main(*wanted, given.picture)))
+    sys.exit(bool(main(*wanted, given.picture, given.cluster)))
