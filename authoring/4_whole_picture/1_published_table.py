@@ -236,7 +236,7 @@ for name, run in {
 #
 # - *fp16*: `autocast`, which lets each operation choose its type. Weights, gradients and state stay `float32`; a half-size copy of each weight matrix joins the activations, and CUDA's softmax and normalisation work in `float32`.
 # - *Adafactor*: the optimizer of transformers itself, traced. For a matrix it keeps one number for each row and column.
-# - *8-bit Adam*: it is computed by *kernels* (programs that run on the card) of another library, which cannot be traced, so its state is a formula: two averages of 1 byte a weight, each with a scale of 4 bytes for every 2,048 weights (tensors of fewer than 4,096 weights keep theirs in `float32`).
+# - *8-bit Adam*: it is computed by *kernels* (programs that run on the card) of another library, which cannot be traced, so its state is a formula: two averages of 1 byte a weight, each with a scale of 4 bytes for every 2,048 weights (every 256 since version 0.44, of 2024; tensors of fewer than 4,096 weights keep theirs in `float32`).
 #
 # The last column is the error in what the training itself takes, so the context is left out on both sides. Three cells, since each row takes a second or two. Vanilla is there already.
 
@@ -486,7 +486,7 @@ for card, rows in cards.items():
 #
 # The third column should be one number, the context. The driver counts all processes on the card, and a second one probably held a context there while five of the rows ran. So leave `whole device` out when you compare.
 #
-# Now the times. `time/vanilla` is far from the published one in every row that has one, and most where the micro-batch is 1. The card is much quicker than a V100; starting an operation from Python takes as long as ever. A micro-batch of one, or half precision, gives the card so little that it waits for the next operation. Adafactor starts many small ones for each weight, and checkpointing those of the forward pass twice, with its own work around each layer. These are one epoch of each row on one machine, so read the large differences only.
+# Now the times. `time/vanilla` is far from the published one in every other row that has one, and most where the micro-batch is 1. The card is much quicker than a V100; starting an operation from Python takes as long as ever. A micro-batch of one, or half precision, gives the card so little that it waits for the next operation. Adafactor starts many small ones for each tensor of weights, and checkpointing those of the forward pass twice, with its own work around each layer. These are one epoch of each row on one machine, so read the large differences only.
 #
 # (`TRAINLEAN_DEVICE=cuda trainlean measure --record data/measurements/NAME.json`, run on a machine with a GPU, writes such a file.)
 #
@@ -683,7 +683,7 @@ print(f"{checkpointed_size / plain_size:.1f} times as many as without")
 reveal("sequences at once with checkpointing", checkpointed_size, "sequences", "predicted")
 
 # %% [markdown]
-# A checkpointed layer keeps only its input of each sequence. It costs one more forward pass, here a third more FLOPs, at any size.
+# A checkpointed layer keeps only its input of each sequence; in the backward pass one layer at a time has all of its activations again. It costs one more forward pass, here a third more FLOPs, at any size.
 #
 # ### Exercise: choose a row
 #
@@ -745,7 +745,7 @@ explorer(
 )
 
 # %% [markdown]
-# A card's speed is not its technique's, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context; a prediction stands at the speed of its measured row.
+# Part of a speed is the card's and not the technique's, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context; a prediction stands at the speed of its measured row.
 
 # %%
 for rows in cards.values():

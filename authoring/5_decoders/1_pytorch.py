@@ -196,11 +196,11 @@ guess("one copy of the logits", my_guess, "GiB")
 
 
 # %%
-def predicted_row(name):
+def predicted_row(name, texts=4):
     config = model_config(name)
     run = predict_run(
         config,
-        micro_batch=4,
+        micro_batch=texts,
         sequence_length=2048,
         attention="sdpa",
         precision="bf16",
@@ -208,25 +208,31 @@ def predicted_row(name):
     )
     return {
         "model": config.name_or_path,
+        "texts": texts,
         "peak": format_bytes(run.peak_bytes),
         "batch": format_bytes(run.peak["activations"] + run.peak["temporary"]),
         "gradients": format_bytes(run.peak["gradients"]),
-        "logits": format_bytes(4 * 2048 * config.vocab_size * 4),
+        "logits": format_bytes(texts * 2048 * config.vocab_size * 4),
     }
 
 
 one_llama = 4 * 2048 * model_config("llama-1b").vocab_size * 4
 reveal("one copy of the logits", round(one_llama / 2**30, 2), "GiB", "predicted")
-pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b")])
+pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b"), predicted_row("qwen-7b", 5)])
 
 # %% [markdown]
 # (*batch*: activations and temporary tensors; *logits*: one copy of them in float32, to which transformers converts them before the loss.)
 #
 # Llama's layers are checkpointed, so of their activations little is left. What the batch still takes is for the greater part three copies of the logits.
 #
-# Qwen2.5 7B is another case. Weights and AdamW's state are there at every moment. What decides is which is larger: three copies of the logits, when the backward pass begins, or the gradients of all weights, when it ends.
-# Here it is the gradients (they are not 0 at the peak). The logits are the peak again where few weights have a gradient: with an adapter, in the next lesson. With accumulation the two are no longer apart: from the second micro-batch on all gradients are there when its backward pass begins, *beside* three copies of its logits.
-# So *count what the copies of the logits take, and what the gradients take*. A copy grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
+# Qwen2.5 7B is another case. Weights and AdamW's state are there at every moment. Three moments compete for the rest:
+#
+# - When the forward pass ends, autocast still holds a bf16 copy of each trained matrix that it has used, beside two and a half copies of the logits: in bf16, in float32, and the logarithm of the softmax.
+# - When the backward pass begins, the bf16 copies are gone, and there are three copies of the logits.
+# - When it ends, there are the gradients of all weights.
+#
+# With 4 texts it is the last (the gradients are not 0 at the peak), with 5 the first. The logits decide where few weights are trained: with an adapter, in the next lesson. What is frozen has no gradient, and autocast holds no copy of it. With accumulation all gradients are there from the second micro-batch on, *beside* the larger of the first two.
+# So *count the copies of the logits, the gradients, and under autocast 2 bytes for each trained weight*. A copy of the logits grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
 #
 # (Configurations: Llama 3.2 1B and Qwen2.5 7B as their makers published them.)
 #
@@ -605,7 +611,7 @@ print(f"from 0.02 to the next number of bf16: {(above - weight).item():.5f}")
 # The smaller the learning rate, the fewer weights notice. A weight of 0.02 moves only if the step is at least half of that distance; a step of 0.00001 is rounded back, every time.
 #
 # The cure is old (mixed-precision training, [arXiv 1710.03740](https://arxiv.org/abs/1710.03740)): keep *master weights* in float32. The optimizer steps them, with gradients that were added up in float32, and the model computes with their rounded copy.
-# Autocast does the same from the other side: its weights *are* the masters, and are rounded for each product. (Another way are weights that are rounded up or down by chance, so that on the average nothing is lost: stochastic rounding.)
+# Autocast does the same from the other side: its weights *are* the masters, and the products get copies of them in bf16. (Another way are weights that are rounded up or down by chance, so that on the average nothing is lost: stochastic rounding.)
 #
 # ## Exercise: master weights
 #

@@ -502,7 +502,7 @@ for how in ("float32", "autocast", "Accelerator"):
 
 # %% [markdown]
 # The peak does not become half as large. The loss converts the logits to float32 first, so the three copies of its backward pass are as large as before. Only what the name `outputs` holds is smaller: the logits in bf16, half a copy. With Accelerate it is a copy in float32 again.
-# Ask the model for its loss alone, or compute the loss in chunks from its hidden states.
+# Ask the model for its loss alone, or compute the loss in chunks from its hidden states: inside `with accelerator.autocast():`, since `model.model` goes around the `forward` that was put under autocast.
 #
 # The rest is the layers'. How much smaller do their own activations become?
 

@@ -288,7 +288,7 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
 check(loss_in_chunks)
 
 # %% [markdown]
-# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already, which holds where the number is counted. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. In evaluation it is asked for outputs beside the loss, and has none: so there is a loss and nothing for a metric. (A metric's predictions would have to be found chunk by chunk, and returned in the place of `{}`.)
+# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already, which holds where the number is counted. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. With `bf16=True` Accelerate puts autocast around the model's own `forward`. A loss that calls `model.model` goes around it, so it must switch autocast on itself. In evaluation `compute_loss` is asked for outputs beside the loss, and has none: so there is a loss and nothing for a metric. (A metric's predictions would have to be found chunk by chunk, and returned in the place of `{}`.)
 
 
 # %%
@@ -302,7 +302,8 @@ class ChunkedTrainer(Trainer):
     chunk = 64
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        loss = loss_in_chunks(inside(model), inputs, num_items_in_batch, self.chunk)
+        with self.accelerator.autocast():  # does nothing in float32
+            loss = loss_in_chunks(inside(model), inputs, num_items_in_batch, self.chunk)
         if self.args.average_tokens_across_devices and num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes
         return (loss, {}) if return_outputs else loss
@@ -317,6 +318,7 @@ def peak_of(kind, **changes):
 
 
 large = by_hand()
+print("bf16=True gives other weights:", apart(train(ChunkedTrainer, bf16=True), large) > 1e-5)
 rows = []
 for kind in (Trainer, ChunkedTrainer):
     for checkpointing in (False, True):
@@ -442,7 +444,7 @@ check(token_accuracy)
 # | loss in chunks | `use_liger_kernel=True` on a GPU, or a `compute_loss` of your own |
 # | evaluation | no `compute_metrics`, or `preprocess_logits_for_metrics` with it (not with the chunked loss above, which returns no logits) |
 #
-# `bf16=True` is autocast, which leaves the weights in the type that they have. `from_pretrained` of transformers 5 loads them in the type of their file, and many decoders are published in bf16. Save the small one so, and train it for a step:
+# `bf16=True` is autocast, which leaves the weights in the type that they have. `from_pretrained` of transformers 5 loads them in the type that their configuration names, and many decoders are published in bf16. Save the small one so, and train it for a step:
 
 # %%
 from transformers import AutoModelForCausalLM
@@ -526,9 +528,9 @@ explorer(points, measure=measure_point)
 # ## What to keep
 #
 # - The Trainer counts the targets of the window on all devices, as long as `average_tokens_across_devices` is on and the loss uses `num_items_in_batch`.
-# - A loss of your own belongs in `compute_loss`: a sum, divided by `num_items_in_batch`, times the number of devices.
+# - A loss of your own belongs in `compute_loss`: a sum, divided by `num_items_in_batch`, times the number of devices. Where it goes around the model's `forward`, it switches autocast on itself.
 # - `compute_metrics` collects what the model returns, for the whole evaluation set. Make it small first.
 # - A metric shifts its labels itself.
-# - `bf16=True` with `dtype=torch.float32`: otherwise the weights stay in the type of their file.
+# - `bf16=True` with `dtype=torch.float32`: otherwise the weights stay in the type in which they were published.
 #
 # Next: [Write the test](../6_your_own/1_write_the_test.ipynb), where you say what a right training loop is.

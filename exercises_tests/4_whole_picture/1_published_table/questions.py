@@ -23,7 +23,7 @@ BECAUSE = question(
     "sequences at once with checkpointing",
     "What leaves room for so many more sequences?",
     (
-        "Each sequence keeps only the layers' inputs.",
+        "Each sequence keeps only the layers' inputs, and one layer's activations at a time.",
         "Weights, gradients and state take what they took; the rest of the card is shared by sequences that need far less.",
     ),
     (
