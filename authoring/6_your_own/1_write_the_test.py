@@ -93,7 +93,7 @@ wrong = {
 }
 
 # %% [markdown]
-# Two tests, the second stricter than the first:
+# Two tests. The first counts the steps, the second looks at a gradient:
 
 
 # %%
@@ -152,7 +152,7 @@ for name, train in wrong.items():
 # Counting steps sees none of them. The length of the first gradient sees a factor: the sum of the window is too long, and a part of one micro-batch's gradient is too short. It misses the loop that zeroes inside the window and does not divide. That one steps with the gradient of a single micro-batch, which is somewhat longer than the mean and points elsewhere. And it misses the loop that goes wrong from the second step on.
 #
 # So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged before any division is right at the first step of all four loops, and later shows only what the steps did to the weights.
-# Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With Adam, or where every gradient is cut, a loop without the division ends close to the right one.
+# Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With AdamW, with Adam without its own `weight_decay`, or where every gradient is cut, a loop without the division ends close to the right one.
 #
 # ## How close is the same?
 
@@ -176,7 +176,7 @@ for scale in (1.0, 1e6, 1e-4):
         )
 
 # %% [markdown]
-# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 refuses the right loop with long gradients and passes the wrong one with short ones. **Compare the difference with the gradient's own length.** In float32 rounding stays near a millionth where the samples' gradients do not cancel (near a minimum they may: test the beginning of a training); the mistakes of these lessons are half a per cent and more.
+# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 refuses the right loop with long gradients and passes the wrong one with short ones. **Compare the difference with the gradient's own length.** In float32 rounding stays below a millionth of it where the samples' gradients do not cancel (near a minimum they may: test the beginning of a training); the mistakes of these lessons are half a per cent and more.
 
 # %% [markdown]
 # ## Exercise: a test for accumulation
@@ -284,7 +284,7 @@ check(test_ranks)
 #
 # *Difficulty* ** · *5 minutes* · *Why*: data that cannot show the fault makes a test green whatever the loop does.
 #
-# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where each of the $n$ targets of a step has the weight $1/n$, whichever text and micro-batch it stands in; with one accumulation step that is so, but for one exception: a training that counts padding as targets is wrong there, too. A comparison shows it only where the longest texts of the micro-batches differ in length. As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
+# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where each of the $n$ targets of a step has the weight $1/n$, whichever text and micro-batch it stands in. With one accumulation step that is so, but for one exception: each micro-batch is padded to its longest text, and a training that counts the padding as targets is wrong there, too. A comparison shows it only where the longest texts of a window's micro-batches differ in length. As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
 
 
 # %% exercise="test_token_weights" points=3
@@ -318,7 +318,7 @@ for name, train in wrong.items():
     print(f"{name}: {found.mistake} (step {found.step})")
 
 # %% [markdown]
-# It also says so where nothing can be told: where a training draws other samples each time, for instance.
+# Where nothing can be told, it says that: where a training draws other samples each time, for instance.
 
 
 # %%

@@ -296,7 +296,7 @@ first = receipts_of(train_two_blocks)[0]
 reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each step")
 
 # %% [markdown]
-# The accelerator counts blocks, and there are two for each micro-batch. So with an even $k$ the window is half as long and divided by $k$ all the same: twice the steps, and the shares of each add up to a half. With an odd $k$ the receipts look right.
+# The accelerator counts blocks, and there are two for each micro-batch. So with an even $k$ a whole window is cut in two, and each half divided by $k$ all the same: twice the steps, and the shares of each add up to a half. With an odd $k$ the receipts look right.
 #
 # On several devices an odd $k$ above 1 is wrong, too (unless `sync_each_batch` is set): in each micro-batch that steps, but for an epoch's last one, the first model's block still says that nothing is to be averaged, and this model steps with gradients that differ from device to device.
 #
@@ -780,10 +780,11 @@ check(cured_windows)
 #             for mean, weight in zip(average.parameters(), model.parameters()):
 #                 mean.lerp_(weight, 1 - decay)
 # ```
-# Write it again as `cured_average`, with the same arguments. The number of micro-batches is a multiple of `k`; their list stays as it is. `average` is a model of the same kind; `mean.lerp_(weight, 1 - decay)` moves `mean` a part of the way towards `weight`.
+# Write it again as `cured_average`, with the same arguments. `loss_function` and `micro_batches` are as above, and the list stays as it is; here its length is a multiple of `k`. `average` is a model of the same kind; `mean.lerp_(weight, 1 - decay)` moves `mean` a part of the way towards `weight`.
 #
 # - Each window steps with the gradient of its large batch, clipped as a whole to the length `max_norm`. Some weights may be frozen.
 # - The average moves once for each optimizer step, towards the weights after the step. (If you hook into the optimizer, take the hook off at the end.)
+# - One micro-batch's activations are held at a time.
 
 
 # %% exercise="cured_average" points=3

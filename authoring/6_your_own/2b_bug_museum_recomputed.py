@@ -368,7 +368,7 @@ print("torch warned:", *messages)
 print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 
 # %% [markdown]
-# The reentrant variant asks whether an *input* needs a gradient. None does, so it returns a tensor without one, and so on from block to block. The head learned alone, the adapters stayed as they began, and the loss fell.
+# The reentrant variant asks whether an *input* needs a gradient. None does, so it returns a tensor without one, and so on from block to block. The head learns alone, the adapters stay as they began, and the loss can fall all the same.
 #
 # **Cure**: `use_reentrant=False`. Where that cannot be changed, let the input require a gradient: in transformers that is `model.enable_input_require_grads()`.
 #
@@ -576,7 +576,7 @@ check(cured_blocks)
 # ## What to keep
 #
 # - Ask what a loss is divided by, over the whole window and all devices: labels, targets, tokens of this device.
-# - A comparison with the large batch finds what accumulation changes. It does not find a factor that both have (exhibit 16), nor what is only slow (23), nor what needs a second device to show (15, 24).
+# - A comparison with the large batch finds what accumulation changes. It does not find a factor that both have (exhibit 16), nor what is only slow (23). What needs a second device to show (15, 24) it finds on several ranks: `same_training(..., ranks=2)` asks.
 # - A loss that compares samples cannot be accumulated by adding up gradients; it can be cached.
 # - Compare buffers too: batch norm's averages moved while all gradients were equal.
 # - Checkpointing is neutral if the second run computes the same, moves nothing a second time (averages, counters), and the backward pass reaches every weight inside. `same_training(..., checkpointing=True)` asks.

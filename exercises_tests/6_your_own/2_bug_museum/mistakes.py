@@ -346,6 +346,13 @@ AVERAGE = """            with torch.no_grad():
 MOVE = "mean.lerp_(weight, 1 - decay)"
 AVERAGE_ALWAYS = "".join(line[4:] + "\n" for line in AVERAGE.splitlines())
 AVERAGE_LOOP = "    for number, (inputs, targets) in enumerate(micro_batches, start=1):\n"
+AVERAGED_BODY = f"""{AVERAGE_LOOP}        loss = loss_function(model(inputs), targets)
+        {DIVIDED}
+        if number % k == 0:
+            {CLIP}{STEP}{ZERO}{AVERAGE}"""
+AVERAGED_END = "".join(
+    f"{line[4:]}\n" for line in f"            {CLIP}{STEP}{ZERO}{AVERAGE}".splitlines()
+)
 
 cured_average = (
     usual(
@@ -494,5 +501,23 @@ cured_average = (
         {ZERO: ""},
         why="Without zero_grad the next window begins with the gradient of this one.",
         hint="What is in .grad when the second window begins?",
+    ),
+    Mistake(
+        "activations of the window held",
+        {
+            AVERAGED_BODY: f"""    for start in {WINDOWS}:
+        window = micro_batches[start : start + k]
+        losses = [loss_function(model(inputs), targets) for inputs, targets in window]
+        (sum(losses) / k).backward()
+{AVERAGED_END}"""
+        },
+        {
+            AVERAGED_BODY: f"""    for start in {WINDOWS}:
+        inputs, targets = map(torch.cat, zip(*micro_batches[start : start + k]))
+        loss_function(model(inputs), targets).backward()
+{AVERAGED_END}"""
+        },
+        why="The same gradients, but nothing is freed until the whole window went forward: accumulation saves no memory then.",
+        hint="When are the activations of the first micro-batch freed?",
     ),
 )

@@ -59,6 +59,7 @@ def cured_average(seed):
             optimizer.step()
             optimizer.zero_grad()
             average = case.decay * average + (1 - case.decay) * all_weights(model)
+        shown[f"the most micro-batches whose activations are held at once ({case})"] = 1
         shown |= training(case, recorder, sizes)
         for when in ("at the end", "after one more step of the optimizer"):
             shown[f"the average of the weights {when} ({case})"] = average

@@ -112,6 +112,13 @@ CASES = (
 )
 
 
+def bytes_of_a_pass(model, micro_batch) -> int:
+    """What one micro-batch's forward pass keeps for its backward pass."""
+    with Held(model) as held:
+        lopsided_loss(model(micro_batch[0]), micro_batch[1])
+    return held.peak
+
+
 def schedule(step: int) -> float:
     return 1 / (1 + step)
 
@@ -120,8 +127,7 @@ def cured_windows(answer, seed):
     shown = {}
     for case in CASES:
         model, micro_batches = draw(case, seed)
-        with Held(model) as one:
-            lopsided_loss(model(micro_batches[0][0]), micro_batches[0][1])
+        one = bytes_of_a_pass(model, micro_batches[0])
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         scheduler = LambdaLR(optimizer, schedule)
         recorder = Recorder(model, optimizer)
@@ -130,7 +136,7 @@ def cured_windows(answer, seed):
             answer(model, optimizer, scheduler, lopsided_loss, micro_batches, k)
         # Before the steps: of a window that goes forward at once the passes are counted as micro-batches.
         shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
-            held.peak / one.peak
+            held.peak / one
         )
         shown |= training(case, recorder)
         shown[f"how often the schedule moved ({case})"] = scheduler.last_epoch
@@ -188,10 +194,13 @@ def cured_average(answer, seed):
     for case in AVERAGED:
         (model, micro_batches), average = draw(case, seed), draw_average(case, seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        one = bytes_of_a_pass(model, micro_batches[0])
         recorder = Recorder(model, optimizer)
-        k = case.accumulation_steps
-        answer(
-            model, average, optimizer, lopsided_loss, micro_batches, k, case.max_norm, case.decay
+        k, loss = case.accumulation_steps, lopsided_loss
+        with Held(model) as held:
+            answer(model, average, optimizer, loss, micro_batches, k, case.max_norm, case.decay)
+        shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
+            held.peak / one
         )
         shown |= training(case, recorder)
         shown[f"the average of the weights at the end ({case})"] = all_weights(average)

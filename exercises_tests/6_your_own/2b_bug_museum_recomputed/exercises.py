@@ -15,7 +15,7 @@ EXERCISES = (
         mistakes=mistakes.cured_blocks,
         hints=(
             "Which argument decides whether a block behind a frozen embedding gets gradients, and which one whether dropout drops the same twice?",
-            "In the variant that is not reentrant autograd sees the block's weights as it does without checkpointing; the default of the other argument is right.",
+            "Where the checkpoint is not reentrant, autograd sees the block's weights as it does without checkpointing. The other argument's default is right.",
             "Each block as checkpoint(block, ..., use_reentrant=False), and no other argument.",
         ),
         also_right=(

@@ -195,7 +195,7 @@ settings_that_fit = (
         {SIZES: "[2**power for power in range(batch.bit_length())]"},
         {SIZES: "[2**power for power in range(batch.bit_length())]", DIVIDES: ""},
         {SIZES: "(1, 2, 4, 8, 16)"},
-        why="Every divisor of the batch is a micro-batch, of 12 also 3 and 6, and no other number is: of 12 not 8.",
+        why="Every divisor of the batch is a micro-batch, not only the powers of two, and no other number is. A batch of 12, for instance, has 1, 2, 3, 4, 6 and 12, and not 8.",
         hint="Which numbers divide 30?",
     ),
     Mistake(

@@ -106,8 +106,8 @@ def train_within(seed):
         shown[f"the gradient at step 1 ({case})"] = gradient
         shown[f"the weights afterwards ({case})"] = before - LEARNING_RATE * gradient
         shown[f"the gradient that is left ({case})"] = 0 * gradient
-        shown[f"whether the peak stays at that of one part ({case})"] = True
         shown[f"the number of FLOPs ({case})"] = meter.flops
+        shown[f"whether the peak stays at that of one part ({case})"] = True
         if not asked:
             shown[f"whether checkpointing is on afterwards ({case})"] = before_it
     return shown

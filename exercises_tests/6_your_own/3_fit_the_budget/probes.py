@@ -322,8 +322,8 @@ def train_within(answer, seed):
             shown[f"the gradient at step {number} ({case})"] = gradient
         shown[f"the weights afterwards ({case})"] = flat(model)
         shown[f"the gradient that is left ({case})"] = flat(model, gradients=True)
-        shown[f"whether the peak stays at that of one part ({case})"] = meter.peak_bytes <= budget
         shown[f"the number of FLOPs ({case})"] = meter.flops
+        shown[f"whether the peak stays at that of one part ({case})"] = meter.peak_bytes <= budget
         if not checkpointing:
             shown[f"whether checkpointing is on afterwards ({case})"] = (
                 model.is_gradient_checkpointing
