@@ -203,7 +203,7 @@ for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
     print(f"{settings}: temporary {room:.2f} x the weights, in all {in_all:.1f} bytes per weight")
 
 # %% [markdown]
-# With `foreach=False`, the default on a CPU, AdamW takes tensor after tensor, and the largest decides. With `foreach=True`, the default on a graphics card, it takes all at once: one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
+# With `foreach=False`, the default on a CPU, AdamW takes tensor after tensor, with room for two to three copies of the largest. With `foreach=True`, the default on a graphics card, it takes all at once: one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
 #
 # ## Exercise: the bytes of a training state
 #
@@ -366,6 +366,8 @@ for category, size in trainer_run.peak.items():
     )
 
 # %% [markdown]
+# The same, but for a few batches of reviews that lie ready as numbers; they count as activations here. Who writes the loop does not matter.
+#
 # ## Memory against speed
 #
 # Every run is a point: to the right is faster, lower is leaner. The stairs join the runs within the budget that no other such run beats in both; this line is called the *Pareto front*.

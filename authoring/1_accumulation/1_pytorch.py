@@ -287,7 +287,7 @@ for inputs, targets in in_twos:
 # - `loss_function(outputs, targets)` returns the mean over the micro-batch.
 # - After each complete window the optimizer steps once, with the gradient that the large batch of the whole window would have.
 # - Never hold the activations of more than one micro-batch. The micro-batches themselves may be held; they stay as they are.
-# - Every `.grad` is empty (`None`) at the start, and nothing of a window is left for the next.
+# - Weights may be shared or frozen. Every `.grad` is `None` at the start (a frozen weight's stays so), and nothing of a window is left for the next.
 
 
 # %%
@@ -311,7 +311,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
 check(train_accumulated)
 
 # %% [markdown]
-# `check` trains small models, with shared and frozen weights too, with your loop and with true large batches. Of a wrong answer it says what it saw. `hint(train_accumulated)` helps on request.
+# `check` trains small models with your loop and with true large batches. Of a wrong answer it says what it saw. `hint(train_accumulated)` helps on request.
 # Where a message speaks of a *cosine*: at 1 two gradients point the same way, at 0 they are at right angles.
 #
 # ## The same training, on BERT
@@ -742,7 +742,7 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 #
 # - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; both numbers differ from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
 # - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count, and a micro-batch may have no others.
-# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window and the model's mode stay as they are. Every `.grad` is empty at the start.
+# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window and the model's mode stay as they are. Every `.grad` is `None` at the start, and a frozen weight's stays so.
 
 
 # %%

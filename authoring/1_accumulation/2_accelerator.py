@@ -278,7 +278,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 #
 # - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
 # - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`, that of all parameters together. No micro-batch is left without a step.
-# - The activations of one micro-batch are held at a time. Every `.grad` is empty at the start.
+# - The activations of one micro-batch are held at a time. Every `.grad` is `None` at the start, and a frozen weight's stays so.
 # - `accelerator.clip_grad_norm_(model.parameters(), max_norm)` clips at once, whenever it is called. It does not wait for the end of the window as `step` does.
 
 
@@ -821,7 +821,7 @@ with Meter() as meter:
         print("all-reduces in this backward pass:", meter.all_reduces - before)
 
 # %% [markdown]
-# In the first synchronised backward pass DDP, with its default settings, sends all gradients in one piece, whatever their size, and notes in which order they come. From the second on it sends them in buckets, here in two. So "one" synchronisation is one all-reduce *for each bucket*. Do not take the second bucket for a broken `no_sync`.
+# In the first synchronised backward pass DDP, with its default settings, sends all gradients of one type in one piece, whatever their size, and notes in which order they come. From the second on it sends them in buckets, here in two. So "one" synchronisation is one all-reduce *for each bucket*. Do not take the second bucket for a broken `no_sync`.
 #
 # What is it worth? Accelerate's guide on gradient synchronisation gives, over several machines, 2.00 s per batch for the plain loop, 2.13 s with a misplaced `no_sync` and 0.91 s with a right one; on one machine 0.50, 0.50 and 0.41 s. We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
 #

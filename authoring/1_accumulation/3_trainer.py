@@ -852,7 +852,7 @@ for count in (40, 38):
 # %% [markdown]
 # - As it comes, the factor in the last window is 2: the number of its micro-batches.
 # - The cure divides by that number, and is exact as long as all micro-batches are equally large.
-# - With a short last micro-batch it is a mean of means: each of its two reviews counts double, and the gradient points a little elsewhere. `window_loss` is exact there too. (The simpler cure is a data set whose size is a multiple of the micro-batch.)
+# - With a short last micro-batch it is a mean of means: each of its two reviews counts twice as much as one of the other four, and the gradient points a little elsewhere. `window_loss` is exact there too. (The simpler cure is a data set whose size is a multiple of the micro-batch.)
 #
 # ## Three versions, one training
 #
