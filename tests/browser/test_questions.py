@@ -173,9 +173,7 @@ def test_every_known_arrangement_is_named_and_every_accepted_one_is_right(page):
             one["name"] for one in puzzle["known"]
         ]
         rest = said[at + len(known) :]
-        assert [one["mistake"] for one in rest[: len(wrong)]] == [
-            one["name"] for one in puzzle["wrong"].values()
-        ]
+        assert all("is one of the wrong ones" in one["says"] for one in rest[: len(wrong)])
         # What is begun rightly may be a known mistake already, such as one that never zeroes.
         assert all(one["mistake"] or "in place" in one["says"] for one in rest[len(wrong) : -1])
         assert "is indented too far" in rest[-1]["says"]

@@ -2,9 +2,13 @@
 
 import contextlib
 import json
+import os
 import random
 import re
+import shutil
+import subprocess
 from collections import Counter
+from itertools import product
 
 import pytest
 import torch
@@ -13,15 +17,18 @@ from torch import distributed
 
 from trainlean.exercises import ordering, own_loop, questions, recall
 from trainlean.exercises.asked_in import ask_as_today
+from trainlean.exercises.comparing import same
 from trainlean.exercises.feedback import check
 from trainlean.exercises.finding import find_exercise
 from trainlean.exercises.guesses import guess, reveal
 from trainlean.exercises.ordering import put_in_order, puzzle_of
 from trainlean.exercises.progress import show_progress
 from trainlean.exercises.questions import ask_questions, question_files
+from trainlean.exercises.seeing import see
 from trainlean.exercises.solutions import answer_in, answer_of
 from trainlean.exercises.verdicts import RIGHT, judge
 from trainlean.notebooks.notebook import read_notebook
+from trainlean.pictures.widget import script
 from trainlean.workspace import COURSE, CourseError, append_record, read_records
 
 LESSONS = list(question_files())
@@ -340,6 +347,81 @@ def test_wrong_lines_are_known_mistakes_and_are_named(name):
     named = {one["name"] for one in puzzle["known"]}
     assert own <= named, "each wrong line alone, in its place, is named with its hint"
     assert not any(one["placed"] in puzzle["accepted"] for one in puzzle["known"])
+
+
+JUDGED = """import { judge } from "./lines.mjs";
+import { readFileSync } from "node:fs";
+const [puzzle, placed] = JSON.parse(readFileSync(0, "utf8"));
+console.log(JSON.stringify(placed.map((one) => judge(puzzle, one))));
+"""
+
+
+@pytest.fixture
+def said_of(tmp_path):
+    """What the puzzle's script says of arrangements, run by node."""
+    node = shutil.which("node")
+    if node is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no node")
+    (tmp_path / "lines.mjs").write_text(script("lines"), encoding="utf-8")
+    (tmp_path / "judged.mjs").write_text(JUDGED, encoding="utf-8")
+
+    def said(puzzle, placed):
+        given = json.dumps([puzzle, placed])
+        command = [node, tmp_path / "judged.mjs"]
+        run = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+        return json.loads(run.stdout)
+
+    return said
+
+
+def with_wrong_lines(puzzle, order):
+    """An accepted order with each wrong line in each place."""
+    for wrong, at in product(puzzle["wrong"], range(len(order))):
+        yield [*order[:at], [wrong, order[at][1]], *order[at + 1 :]]
+
+
+def mistakes_in_other_orders(puzzle):
+    """Known mistakes that only have wrong lines in place of right ones, made in each accepted order: (arrangement, name, whether one of them has lines below it)."""
+    solution = puzzle["accepted"][0]
+    for known in puzzle["known"]:
+        pairs = zip(solution, known["placed"])
+        given = {one: line for (one, _), (line, _) in pairs if line in puzzle["wrong"]}
+        heads = any(puzzle["lines"][line].endswith(":") for line in given.values())
+        for order in puzzle["accepted"]:
+            placed = [[given.get(line, line), depth] for line, depth in order]
+            if order is solution and placed != known["placed"]:
+                break
+            yield placed, known["name"], heads
+
+
+@pytest.mark.parametrize("name", PUZZLES)
+def test_a_wrong_line_in_an_accepted_order_is_told_as_the_check_tells_it_or_not_at_all(
+    name, said_of
+):
+    """A mistake may change two lines, and each of them alone be another mistake or none that is known."""
+    exercise = find_exercise(name)
+    puzzle = puzzle_of(exercise)
+    known = [(one["placed"], one["name"]) for one in puzzle["known"]]
+    others = [*mistakes_in_other_orders(puzzle)]
+    told = said_of(puzzle, [placed for placed, _ in known])
+    assert [one["mistake"] for one in told] == [mistake for _, mistake in known]
+    told = said_of(puzzle, [placed for placed, *_ in others])
+    for (*_, mistake, heads), said in zip(others, told):
+        assert said["mistake"] == mistake or heads and "one of the wrong ones" in said["says"]
+    named = [(placed, mistake) for (placed, mistake, _), one in zip(others, told) if one["mistake"]]
+    asked = [one for order in puzzle["accepted"] for one in with_wrong_lines(puzzle, order)]
+    for placed, said in zip(asked, said_of(puzzle, asked)):
+        assert not said["right"]
+        assert not said["mistake"] or (placed, said["mistake"]) in [*named, *known], placed
+
+    def seen(placed):
+        source = ordering.source_of(exercise, arranged(puzzle, placed))
+        return see(exercise, answer_in(exercise, source), 5).observation
+
+    named = [one for one in named if one not in known]
+    for placed, mistake in random.Random(name).sample(named, min(len(named), 2)):
+        mine = seen(placed)
+        assert any(same(mine, seen(one)) for one, of in known if of == mistake), placed
 
 
 def test_lines_are_kept_when_they_are_checked_and_not_shown_before(shown):

@@ -11,12 +11,12 @@ export function judge(puzzle, given) {
   const placed = given.map(([line, depth]) => [lines.indexOf(lines[line]), depth]); // which of two equal lines it is does not matter
   if (!placed.length) return { right: false, mistake: "", says: "Nothing is placed yet: press a line above." };
   if (accepted.some((one) => same(one, placed))) return { right: true, mistake: "", says: "Right. Now fold this away and write it yourself." };
-  const named = known.find((one) => same(one.placed, placed));
+  const named = known.find((one) => arrangements(puzzle, one.placed).some((other) => same(other, placed)));
   if (named) return { right: false, mistake: named.name, says: `${capital(named.name)}. ${named.why} ${named.hint}` };
   const first = placed.findIndex(([line]) => line in wrong);
   if (first >= 0) {
-    const { name, why } = wrong[placed[first][0]];
-    return { right: false, mistake: name, says: `Line ${first + 1} is a wrong one: ${name}. ${why}` };
+    // Its mistake is not told: some mistakes change two lines, and each of these alone, or anywhere else, does something else.
+    return { right: false, mistake: "", says: `Line ${first + 1}, \`${lines[placed[first][0]]}\`, is one of the wrong ones: no right order known here has it.` };
   }
   const lasting = (one) => { let i = 0; while (i < placed.length && i < one.length && same(one[i], placed[i])) i++; return i; };
   const best = accepted.reduce((a, b) => (lasting(b) > lasting(a) ? b : a)), good = lasting(best);
@@ -26,6 +26,23 @@ export function judge(puzzle, given) {
     ? `is indented too ${depth > there[1] ? "far" : "little"}: in which block should it run?`
     : "is not the next one in any order that is known here.";
   return { right: false, mistake: "", says: `${good ? `${count(good)} in place. ` : ""}Line ${good + 1}, \`${lines[line]}\`, ${why}` };
+}
+/** A known mistake's arrangement; where it only has wrong lines in place of the solution's, that in every accepted order with the same lines below them. */
+function arrangements({ accepted, wrong }, placed) {
+  const solution = accepted[0];
+  const alike = ([line, depth], i) => depth === solution[i]?.[1] && (line === solution[i][0] || line in wrong);
+  if (placed.length !== solution.length || !placed.every(alike)) return [placed];
+  const given = new Map(solution.map(([line], i) => [line, placed[i][0]]));
+  if (placed.some(([line], i) => given.get(solution[i][0]) !== line)) return [placed]; // one of two equal lines is changed
+  const changed = [...given.keys()].filter((line) => given.get(line) !== line);
+  return accepted
+    .filter((order) => changed.every((line) => same(below(order, line), below(solution, line))))
+    .map((order) => order.map(([line, depth]) => [given.get(line), depth]));
+}
+function below(order, line) {
+  const start = order.findIndex(([one]) => one === line);
+  const end = order.findIndex(([, depth], i) => i > start && depth <= order[start][1]);
+  return order.slice(start + 1, end < 0 ? order.length : end).map(([one]) => one).sort();
 }
 const count = (number) => (number === 1 ? "The first line is" : `The first ${number} lines are`);
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
