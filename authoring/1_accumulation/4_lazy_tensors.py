@@ -87,7 +87,7 @@ print(recorded_graph(loss))
 plot_graph(torch._C._lazy._get_tensors_dot([loss]))
 
 # %% [markdown]
-# `mark_step()` ends the recording: everything that has not been computed yet is compiled as **one** graph and run. Afterwards the tensor is data, and nothing waits any more. (With `wait=True` the call returns when the graph has been run, not before.)
+# `mark_step()` ends the recording: everything that has not been computed yet, and that some tensor still stands for, is compiled as **one** graph and run. Afterwards the tensor is data, and nothing waits any more. (With `wait=True` the call returns when the graph has been run, not before.)
 
 # %%
 mark_step(wait=True)
@@ -98,7 +98,7 @@ print(f"loss {loss.item():.4f}")
 # ## Compile once, run often
 #
 # Compiling is expensive. It is worth it because a training loop records the same graph again and again, with other data. The backend keeps each compiled graph under its *shape*: operations, connections, sizes.
-# Counters tell what happened: `UncachedCompile` counts graphs that were compiled and run, `CachedCompile` graphs that were found in the cache and only run. Their sum is the number of *executions*.
+# Counters tell what happened: `UncachedCompile` counts graphs that were compiled and run, `CachedCompile` graphs that were found in the cache and only run. Their sum is the number of *executions*. The operations are counted as the lines of all graphs, those of `device_data` too.
 
 
 # %%
@@ -209,7 +209,7 @@ for name, scale in {
     print(f"{name:20} {in_fresh_process(scaled_backward, scale)}")
 
 # %% [markdown]
-# A Python *float* is recorded as data of 64 bits. Where it scales a tensor with dimensions, such as `outputs * 0.25`, the result keeps its 32 bits. A loss has none: `loss * 0.25` has 64 bits, the gradient that comes back through it too, and the next matrix product refuses it. An integer does no harm. The error comes from the mark and names no line of yours. Divide by the integer $k$, or multiply with a tensor.
+# A Python *float* is recorded as data of 64 bits. Where it scales a tensor with dimensions, such as `outputs * 0.25`, the result keeps its 32 bits. A loss has none: when the graph is run, `loss * 0.25` comes out with 64 bits (the recording and `.dtype` still say 32), the gradient that comes back through it too, and the next matrix product refuses it. An integer does no harm. The error comes from the mark and names no line of yours. Divide by the integer $k$, or multiply with a tensor.
 #
 # **Predict.** Sixteen micro-batches, a mark after each fourth. How many graphs will be run?
 
@@ -259,7 +259,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# They run the few operations that prepare the mask. Nothing else ran with them: the forward and backward passes of the whole window waited for the mark, which ran them as one graph.
+# They run the few operations that prepare the mask. (Each input of an operator that waits is a graph of its own, so there are more graphs than fallbacks.) Nothing else ran with them: the forward and backward passes of the whole window waited for the mark, which ran them as one graph.
 # That is cheap, because little leads to a mask. An operator that needs a gradient and falls back runs the passes that lead to it; you will meet one when you clip.
 #
 # The cure is to leave that code nothing to do. A mask that is ready, with 0 where a token may be looked at and the most negative number where not, goes through untouched:
@@ -363,7 +363,7 @@ check(fallbacks)
 #
 # - `parameters` is what `model.parameters()` gives: a generator, which can be iterated over only once.
 # - The length is that of all gradients together. If it is above `max_norm`, all are scaled to that length; if not, they stay.
-# - Parameters without a gradient (`None`) are passed over.
+# - Parameters without a gradient (`None`) are passed over; at least one has a gradient.
 # - No fallback, and no graph is run while clipping. The gradients come from a backward pass that was recorded and not run yet: nothing may ask for a value, not for theirs either.
 # - A factor of 64 bits does no harm here: multiplied into a gradient, which has dimensions, it gives 32 bits.
 
@@ -553,7 +553,7 @@ for name, values in peaks.items():
     print(f"{name:18} at k = 8 above 1.5 times its memory at k = 1: {values[-1] > 1.5 * values[0]}")
 
 # %% [markdown]
-# This is the finding of the lesson: **without the second mark memory grows with $k$, which is just what accumulation was to prevent.** (The curve begins flat: at $k$ = 1 and 2 the most memory is in the update, where gradients, old and new weights are. From then on it is where the micro-batches' activations wait.)
+# This is the finding of the lesson: **without the second mark memory grows with $k$ on this backend, which is just what accumulation was to prevent.** (The curve begins flat: at $k$ = 1 and 2 the most memory is in the update, where gradients, old and new weights are. From then on it is where the micro-batches' activations wait.)
 #
 # Why? The profiler can also tell in which order the kernels of the large graph ran. In a backward pass each linear layer needs two products of matrices, `mm`: one for the gradient of its input, which the layer before waits for, and one for the gradient of its weight, which nobody waits for. How many `mm` run after each micro-batch's loss, before the next one's?
 
@@ -576,7 +576,7 @@ print(in_fresh_process(products_after_each_loss, 4))
 
 # %% [markdown]
 # The micro-batches go through forward and backward one after the other, each with the products for the gradients of the layers' inputs. The last number holds one such share and, behind all of them, the weight gradients of all four micro-batches.
-# What they need, every layer's activations and output gradients, has to live until then, for all $k$ micro-batches.
+# What they need, every layer's activations and output gradients, has to live until then, for all $k$ micro-batches. (The order is this backend's choice. Another compiler may choose otherwise: measure.)
 # With the second mark each micro-batch is run to its end, its weight gradients too, and its activations are gone, as in the loop that you know.
 #
 # ## What compiling costs
@@ -759,7 +759,7 @@ pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way mo
 #
 # - A lazy tensor is a recorded graph; a mark compiles what waits as one graph and runs it. The same graph is compiled once; another shape is another graph.
 # - Two marks, after backward and after the update: graph size and memory no longer depend on $k$. The number of compilations does not fall.
-# - With one mark a window is one graph, whose weight gradients are computed last; all activations wait for them: accumulation without its saving.
+# - With one mark a window is one graph. This backend computes its weight gradients last, and all activations wait for them: accumulation without its saving.
 # - `.item()`, `float`, `print` and `if` on a tensor run at once what leads to that tensor; what the mark needs of it is run again there. Operators without a lazy kernel do the same with their inputs; their counters begin with `aten::`.
 # - Counting executions proves as little as counting steps: look at which graphs were run, and compare weights.
 #

@@ -971,7 +971,7 @@ check(save_linear)
 # %% [markdown]
 # ## What must be the same twice
 #
-# Checkpointing runs your code a second time. Whatever that code *changes* happens twice, and whatever it *looks at* may have changed.
+# Checkpointing runs your code a second time, up to the last tensor that the backward pass needs. Whatever that code *changes* up to there happens twice, and whatever it *looks at* may have changed.
 
 # %%
 block = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())

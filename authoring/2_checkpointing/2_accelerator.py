@@ -414,7 +414,7 @@ for number in range(4):
 #
 # The previous lesson ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
 #
-# Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers (all of them, whatever their type and size; one that has grown is not as it was) as the first run left them, else False. (Rounding may pass, a thousandth may not.) What the two runs change in the block may stay changed. No seed of the function's own stays behind: the training that asks it draws the same random numbers afterwards as without it, or as after a single run of the block.
+# Write `runs_twice_alike(block, *inputs)`. It runs the block twice, both times to its end, in the mode in which it is, with torch's random state set back before the second run, as `checkpoint` does. It returns True if the second run gives the same output as the first and leaves the block's buffers (all of them, whatever their type and size; one that has grown is not as it was) as the first run left them, else False. (Rounding may pass, a thousandth may not.) What the two runs change in the block may stay changed. No seed of the function's own stays behind: the training that asks it draws the same random numbers afterwards as without it, or as after a single run of the block.
 
 
 # %% exercise="runs_twice_alike" points=2
@@ -436,7 +436,7 @@ def runs_twice_alike(block, *inputs):
 check(runs_twice_alike)
 
 # %% [markdown]
-# `torch.utils.checkpoint` itself notices only fewer tensors, or other shapes, types or devices. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later.
+# `torch.utils.checkpoint` itself notices only fewer tensors, or other shapes, types or devices. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later. (And it is strict: `checkpoint` stops its second run early, so what a block changes at its very end happens once.)
 #
 # ## Frozen embeddings and integer inputs
 #
@@ -554,7 +554,7 @@ for name, meter in {
 #
 # ### Exercise: who does not train?
 #
-# *Difficulty* * · *4 minutes* · *Why*: this one-liner after the first backward pass would have found every case above.
+# *Difficulty* * · *4 minutes* · *Why*: this one-liner after the first backward pass would have found every block above that got no gradient. (A wrong gradient, as with the lambda, it does not see.)
 #
 # Write `untrained_parameters(model)`. It is called after a backward pass, and returns the list of names (as `named_parameters` gives them) of the parameters that should train but got no gradient. A gradient of zeros is a gradient. Where all train the list is empty. Leave the model as it is.
 
@@ -634,7 +634,7 @@ print("same weights to 1e-6:", bool((plain_weights - lean_weights).abs().max() <
 # %% [markdown]
 # Fewer activations, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP sends gradients in groups, called *buckets*, so a step may take more than one all-reduce.) Gradients are sent when they are ready, and checkpointing only makes them ready a little later.
 #
-# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; a model with such parameters needs it. So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block is recomputed and then has a backward pass of its own, *within* the model's.
+# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; a model with such parameters needs it, or `static_graph=True`, if they are the same ones in every step. So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block is recomputed and then has a backward pass of its own, *within* the model's.
 
 # %%
 # %%px

@@ -10,7 +10,7 @@
 #
 # With segments you chose *one* number, and the least memory of a chain of cheap layers grew with the square root of its depth. With a selective policy you named operations by hand.
 #
-# Can a chain of a thousand layers be trained with the outputs of a dozen? And can something else choose what is kept, if you only say how many bytes there are?
+# Can a chain of a thousand layers be trained with the outputs of a dozen? And can something else choose what is kept, if you only say how much memory there is?
 
 # %%
 import pandas as pd
@@ -130,9 +130,9 @@ pd.DataFrame(rows).T
 # %% [markdown]
 # ## A ready curve
 #
-# Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much memory for activations it may use: 1 is what the compiler would take by its own choice, 0 only the inputs. It then saves what spares most work within that budget.
+# Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much memory for activations it may use, as a share: 1 is what the compiler would take by its own choice, 0 only the inputs, and 0.5 the inputs and half of what its own choice keeps beyond them. It then saves what spares most work within that budget.
 #
-# The knob, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. Use it to learn, and look before you build on it. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
+# The knob used here, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. PyTorch 2.13 also has it in public, as a prototype: `torch.autograd.graph.region_activation_memory_budget`, a `with` inside the compiled function. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
 
 
 # %%
@@ -258,7 +258,7 @@ check(least_recomputation)
 # ## What to keep
 #
 # - Recursion: halve the chain, checkpoint the first half, and again in each half. One boundary and a sixth more FLOPs for each level; memory grows with the logarithm of the depth.
-# - A compiler can choose what is kept in a budget of bytes. In PyTorch 2.13 the knob is private, and whole tensors are kept or dropped.
+# - A compiler can choose what is kept in a budget, a share of what it would keep by its own choice. In PyTorch 2.13 the knob is private or a prototype, and whole tensors are kept or dropped.
 # - Which results to keep is a knapsack: the most FLOPs for a byte first is a good rule, not the best choice.
 #
 # From here go on where you left off: with [checkpointing with Accelerate](2_accelerator.ipynb), or, when this unit is done, with [Local SGD](../3_local_sgd/1_pytorch.ipynb).

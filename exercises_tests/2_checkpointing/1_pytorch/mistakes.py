@@ -552,6 +552,8 @@ TRY_ALL = f"""    for segments in {ORDER}:  # fewer segments recompute fewer lay
     return None
 """
 
+FITTING = f"segments for segments in {ORDER} if {SIZE.replace('longest', LENGTH)} <= budget"
+
 choose_segments = (
     Mistake(
         "only divisors tried",
@@ -694,6 +696,14 @@ choose_segments = (
         {"return None": "return 1"},
         why="If no number of segments fits, saying one would end out of memory; the answer is None.",
         hint="What does your function return when the loop has found nothing?",
+    ),
+    Mistake(
+        "no answer where nothing fits",
+        {TRY_ALL: f"    return min({FITTING})\n"},
+        {TRY_ALL: f"    return next({FITTING})\n"},
+        {TRY_ALL: f"    return [{FITTING}][0]\n"},
+        why="Where no number of segments fits, nothing is left to take the smallest or the first of; the answer is None.",
+        hint="What does min do with an empty list?",
     ),
 )
 

@@ -55,6 +55,11 @@ class Counter(TorchDispatchMode):
         self.now -= size
 
 
+def gradient_is_there(parameters):
+    """Whether any of them has a gradient, and be it zeros."""
+    return any(parameter.grad is not None for parameter in parameters)
+
+
 def gradients(parameters):
     """All gradients as one float64 vector, zero where there is none."""
     tensors = [
@@ -216,9 +221,15 @@ def checkpoint(answer, seed):
             )
             for number, had in enumerate(weights, 1):
                 trained = [weight for weight in had if weight.requires_grad]
+                shown[f"whether block {number} has a gradient ({case})"] = gradient_is_there(
+                    trained
+                )
                 shown[f"the gradient of block {number} ({case})"] = gradients(trained)
             if needs:
                 for number, given in enumerate((x, *more), 1):
+                    shown[f"whether input {number} has a gradient ({case})"] = gradient_is_there(
+                        [given]
+                    )
                     shown[f"the gradient of input {number} ({case})"] = gradients([given])
             shown[
                 f"the number of inner tensors in memory between forward and backward ({case})"
@@ -336,8 +347,12 @@ def run_in_segments(answer, seed):
                 output.square().sum().backward()
         shown[f"the output ({case})"] = output
         if x_is_trained(kind):
+            shown[f"whether the input has a gradient ({case})"] = gradient_is_there([x])
             shown[f"the gradient of the input ({case})"] = gradients([x])
         for index, layer in enumerate(layers, 1):
+            shown[f"whether layer {index} has a gradient ({case})"] = gradient_is_there(
+                layer.parameters()
+            )
             shown[f"the gradient of layer {index} ({case})"] = gradients(layer.parameters())
         if kind != "dropout":
             shown[f"the most activations in memory, in layer outputs ({case})"] = round(

@@ -246,6 +246,9 @@ def gradients_by_part(model, where) -> Observation:
     }
     for name, part in {**parts, "the embedding": model.embed}.items():
         if any(parameter.requires_grad for parameter in part.parameters()):
+            shown[f"whether {name} has a gradient ({where})"] = any(
+                parameter.grad is not None for parameter in part.parameters()
+            )
             shown[f"the gradient of {name} ({where})"] = flat(part, gradients=True)
     return shown
 

@@ -1,6 +1,14 @@
 """What must be seen in the lesson 2_checkpointing/3_trainer: a walk through the layers, and every setting tried."""
 
-from .probes import LAYERS, drawn_budgets, drawn_depths, drawn_peak, name_of_depth
+from .probes import (
+    CHECKPOINTED,
+    LAYERS,
+    drawn_budgets,
+    drawn_depths,
+    drawn_peak,
+    listed,
+    name_of_depth,
+)
 
 
 def peak_activations(seed):
@@ -37,7 +45,7 @@ def arguments_for_budget(seed):
         ]
 
         def layers(every):
-            return [] if every is None else list(range(1, LAYERS + 1, every))
+            return [] if every is None else list(range(0, LAYERS, every))
 
         micro_batch, every = min(
             settings, key=lambda setting: (len(layers(setting[1])), -setting[0])
@@ -47,9 +55,7 @@ def arguments_for_budget(seed):
         shown[f"the number of accumulation steps ({question})"] = str(
             question.effective_batch // micro_batch
         )
-        shown[f"the list of checkpointed layers ({question})"] = (
-            ", ".join(map(str, layers(every))) or "none"
-        )
+        shown[f"{CHECKPOINTED} ({question})"] = listed(layers(every))
         shown[f"the argument use_cpu ({question})"] = True
         shown[f"whether output_dir is the one that was given ({question})"] = True
     return shown

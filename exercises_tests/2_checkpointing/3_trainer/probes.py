@@ -107,8 +107,11 @@ def drawn_peak(seed):
     return peak
 
 
+CHECKPOINTED = "the list of checkpointed layers, counted from 0"
+
+
 def checkpointed_layers(args) -> str:
-    """The layers of a BERT that a Trainer with these arguments would checkpoint, numbered from 1."""
+    """The layers of a BERT that a Trainer with these arguments would checkpoint, counted from 0."""
     if not getattr(args, "activation_checkpointing", None) and not args.gradient_checkpointing:
         return "none"
     settings = dict(
@@ -125,12 +128,18 @@ def checkpointed_layers(args) -> str:
     try:
         enable(settings or None, **ours)
     except TypeError as error:
-        return f"none, since transformers raises {type(error).__name__}"
-    return ", ".join(
-        str(number)
-        for number, layer in enumerate(model.bert.encoder.layer, 1)
+        return f"not to be had, since transformers raises {type(error).__name__}"
+    return listed(
+        number
+        for number, layer in enumerate(model.bert.encoder.layer)
         if layer.gradient_checkpointing
     )
+
+
+def listed(layers) -> str:
+    """Layers by their numbers, as text: a number alone could be taken for how many there are."""
+    numbers = ", ".join(map(str, layers))
+    return f"layer{'s' * (',' in numbers)} {numbers}" if numbers else "none"
 
 
 def arguments_for_budget(answer, seed):
@@ -154,7 +163,7 @@ def arguments_for_budget(answer, seed):
             shown[f"the micro-batch ({question})"] = micro_batch
             # as text, since 4.0 is no number of steps
             shown[f"the number of accumulation steps ({question})"] = str(steps)
-            shown[f"the list of checkpointed layers ({question})"] = checkpointed_layers(args)
+            shown[f"{CHECKPOINTED} ({question})"] = checkpointed_layers(args)
             shown[f"the argument use_cpu ({question})"] = bool(args.use_cpu)
             shown[f"whether output_dir is the one that was given ({question})"] = os.path.abspath(
                 args.output_dir
