@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from unittest import mock
 
@@ -115,6 +116,11 @@ def flat(model: nn.Module, *, gradients: bool = False) -> np.ndarray:
         for parameter, tensor in zip(parameters, tensors, strict=True)
     ]
     return torch.cat([tensor.detach().double().flatten() for tensor in tensors]).numpy()
+
+
+def gradient_is_there(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether any of them has a gradient, and be it zeros."""
+    return any(parameter.grad is not None for parameter in parameters)
 
 
 class Recorder:

@@ -126,6 +126,4 @@ def _short(value: object, digits: int = 4) -> str:
         return f"{value:,.{max(0, digits - 4)}f}" if whole else f"{value:.{digits}g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    if isinstance(value, str):
-        return f'"{value}"' if value else "an empty text"
-    return str(value)
+    return str(value) if str(value) else "an empty text"

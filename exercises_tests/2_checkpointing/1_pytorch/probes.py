@@ -20,7 +20,7 @@ from torch.utils.checkpoint import (
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from torch.utils.flop_counter import flop_registry
 
-from exercises_tests.probing.toys import as_it_was
+from exercises_tests.probing.toys import as_it_was, gradient_is_there
 
 
 class Counter(TorchDispatchMode):
@@ -53,11 +53,6 @@ class Counter(TorchDispatchMode):
     def _remove(self, address, size):
         del self._alive[address]
         self.now -= size
-
-
-def gradient_is_there(parameters):
-    """Whether any of them has a gradient, and be it zeros."""
-    return any(parameter.grad is not None for parameter in parameters)
 
 
 def gradients(parameters):

@@ -14,7 +14,15 @@ from torch.utils.data import DataLoader
 
 from exercises_tests.probing.accelerate import fresh_accelerate
 from exercises_tests.probing.bert import draw_samples, tiny_bert
-from exercises_tests.probing.toys import Case, Recorder, as_it_was, flat, in_groups, training
+from exercises_tests.probing.toys import (
+    Case,
+    Recorder,
+    as_it_was,
+    flat,
+    gradient_is_there,
+    in_groups,
+    training,
+)
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
@@ -246,9 +254,7 @@ def gradients_by_part(model, where) -> Observation:
     }
     for name, part in {**parts, "the embedding": model.embed}.items():
         if any(parameter.requires_grad for parameter in part.parameters()):
-            shown[f"whether {name} has a gradient ({where})"] = any(
-                parameter.grad is not None for parameter in part.parameters()
-            )
+            shown[f"whether {name} has a gradient ({where})"] = gradient_is_there(part.parameters())
             shown[f"the gradient of {name} ({where})"] = flat(part, gradients=True)
     return shown
 

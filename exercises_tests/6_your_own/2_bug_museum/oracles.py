@@ -12,7 +12,7 @@ def name_fault(seed):
     shown = {}
     for number, epoch in enumerate(draw_epochs(seed), start=1):
         case = f"record {number}: {epoch.micro_batches} micro-batches, k={epoch.k}"
-        shown[f"the name ({case})"] = epoch.fault
+        shown[f"the name ({case})"] = f'"{epoch.fault}"'
         shown[f"whether the record is as it was ({case})"] = True
     return shown
 

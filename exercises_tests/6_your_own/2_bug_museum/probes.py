@@ -93,8 +93,12 @@ def name_fault(answer, seed):
         given = recorded(epoch)
         got = answer(given, epoch.k)
         case = f"record {number}: {epoch.micro_batches} micro-batches, k={epoch.k}"
-        shown[f"the name ({case})"] = (
-            got if isinstance(got, str | None) else f"of type {type(got).__name__}"
+        shown[f"the name ({case})"] = (  # in quotation marks, since one of the names is "right"
+            f'"{got}"'
+            if isinstance(got, str)
+            else got
+            if got is None
+            else f"of type {type(got).__name__}"
         )
         shown[f"whether the record is as it was ({case})"] = given == recorded(epoch)
     return shown

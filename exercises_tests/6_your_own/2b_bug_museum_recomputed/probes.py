@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch import nn
 
-from exercises_tests.probing.toys import flat
+from exercises_tests.probing.toys import flat, gradient_is_there
 from trainlean.exercises.comparing import Observation
 
 WIDTH = 6
@@ -90,9 +90,15 @@ def seen_of(run, case: str, seed: int) -> Observation:
     }
     for number, block in enumerate(dict.fromkeys(blocks), start=1):
         if any(one.requires_grad for one in block.parameters()):
+            shown[f"whether block {number} has a gradient ({case})"] = gradient_is_there(
+                block.parameters()
+            )
             shown[f"the gradient of block {number} ({case})"] = flat(block, gradients=True)
         shown[f"how often block {number} ran ({case})"] = ran.count(number)
     if embedding.weight.requires_grad:
+        shown[f"whether what stands before the blocks has a gradient ({case})"] = gradient_is_there(
+            embedding.parameters()
+        )
         shown[f"the gradient of what stands before the blocks ({case})"] = flat(
             embedding, gradients=True
         )
