@@ -68,6 +68,17 @@ class Towers(nn.Module):
 def towers():
     return Towers(), torch.rand(4, 8), None
 
+def around():
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 4))
+    return model, {"inputs": torch.rand(6, 8)}, from_pieces
+
+def from_pieces(model, batch):
+    # A loss that goes around the model's forward.
+    first, second = getattr(model, "module", model)
+    hidden = first(batch["inputs"])
+    print("computed in", hidden.dtype)
+    return second(hidden).square().mean()
+
 def compared(model, batch):
     return nn.functional.binary_cross_entropy(model(batch["inputs"]), batch["pixels"])
 
@@ -361,6 +372,19 @@ def test_a_loss_in_the_memory_of_all_elements_is_in_the_plan_as_in_its_scripts(
     else:
         assert "let go" not in said
     assert abs(measured - predicted - ahead) <= 64
+
+
+@pytest.mark.parametrize("script", KINDS)
+def test_a_loss_that_goes_around_forward_is_computed_in_the_plans_precision(
+    script, module, tmp_path, capsys
+):
+    model, file = module.replace("classifier", "around"), tmp_path / "train.py"
+    found = plan_training(read_model(model), 10**7, 6, speed=None, precisions=("bf16",))
+    file.write_text(script_text(found, script, model))
+    capsys.readouterr()
+    runpy.run_path(str(file), run_name="__main__")
+    _, training = capsys.readouterr().out.split("the same training")
+    assert set(re.findall(r"computed in (\S+)", training)) == {"torch.bfloat16"}
 
 
 def test_weights_that_no_gradient_reaches_are_in_a_plans_notes(module, recwarn):

@@ -37,7 +37,8 @@ def train(accelerator, model, optimizer, dataloader):
     with local or nullcontext():
         for batch in dataloader:
             with accelerator.accumulate(model):
-                loss = SUBJECT.loss(model, batch)
+                with accelerator.autocast():  # `prepare` puts it around the model's forward alone
+                    loss = SUBJECT.loss(model, batch)
                 accelerator.backward(loss)
                 del loss, batch  # else they would live through the optimizer's step
                 optimizer.step()

@@ -72,7 +72,8 @@ class OwnLoss(Trainer):
     lets_go = 0
 
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        loss = SUBJECT.loss(model, dict(inputs))
+        with self.accelerator.autocast():  # the Trainer has it around the model's forward alone
+            loss = SUBJECT.loss(model, dict(inputs))
         self.lets_go = loss.untyped_storage().nbytes()
         return loss
 
