@@ -475,7 +475,7 @@ check(quantise)
 #
 # Is any of this worth it? That is a question for the loss, and the answer depends on chance: on the start, and on the order of the reviews. So every training runs with **five seeds**, and a difference is only believed where it is larger than their spread (the number after ±: the standard deviation over the seeds).
 #
-# The model is a small one again: of each review, how its tokens are shared out among the 300 that are most common in all reviews, then a layer of 8 units. Four replicas of it, for five seeds. They are trained *at once*: `local` has one row of weights for each seed and replica, and an operation works on all of them. AdamW treats each number for itself, so this is the same as twenty training runs.
+# The model is a small one again. Its input is 300 numbers for each review: the shares of the 300 most common tokens. A layer of 8 units follows. There are four replicas of it for each of five seeds. They are trained *at once*: `local` has one row of weights for each seed and replica, and an operation works on all of them. AdamW treats each number for itself, so this is the same as twenty training runs.
 
 # %%
 tokenizer = load_tokenizer()
@@ -716,7 +716,7 @@ for link in LINKS[1:]:
 pd.DataFrame(rows).T.rename_axis("modelled seconds of a step, H = 100")
 
 # %% [markdown]
-# Over the slower links fragments alone win nothing in time, and overlap alone little: the whole change does not arrive in four steps. Together they do, up to a link on which even a part takes longer than $\tau$ steps.
+# Over the slower links fragments alone win nothing in time, and overlap alone little: the whole change does not arrive in four steps. Together they take away all of the waiting where a part arrives within $\tau$ steps, as in the office. Over the last two links even a part takes longer, and most of the waiting remains.
 #
 # And the loss? Four fragments, without delay and two steps late (what is still under way at the end is thrown away):
 
@@ -753,7 +753,7 @@ if rank == 0:
     print(f"10 of 12 steps compressed: {4 * sent:,} bytes handed over in place of {4 * whole:,}")
 
 # %% [markdown]
-# The first two steps go whole (`start_powerSGD_iter`). After that each step has three all-reduces: one for what goes whole (the biases, and here the last layer's matrix), one for each kind of thin matrix. (The course's meter would count the first of them only: the others are started by gloo's threads.)
+# The first two steps go whole (`start_powerSGD_iter`). After that each step has three all-reduces: one for what goes whole (the biases, and here the last layer's matrix), one for each kind of thin matrix. (The course's meter would miss most of the others: they are usually started by gloo's threads.)
 #
 # **torchft** ([github.com/meta-pytorch/torchft](https://github.com/meta-pytorch/torchft), not installed here; names as of April 2026) has the rest, for ranks that may come and go:
 #

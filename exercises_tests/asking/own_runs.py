@@ -355,7 +355,7 @@ def diloco_run(loop, number: int, local_steps: int) -> OwnRun:
         outer = torch.optim.SGD(model.parameters(), lr=0.7)
         return model, inner, outer, squared_error, _share(rank, data), local_steps
 
-    return ranks_run(loop, data, f"H = {local_steps}", given)
+    return replace(ranks_run(loop, data, f"H = {local_steps}", given), outer=True)
 
 
 def synchronised_run(loop, number: int, k: int) -> OwnRun:

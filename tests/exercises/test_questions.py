@@ -663,6 +663,20 @@ def test_on_ranks_the_questions_are_where_they_met_and_what_they_sent(loop):
     assert apart.right.text == "after 1, 3" and "after 2, 4, 5" in [one.text for one in apart.wrong]
 
 
+def test_with_an_outer_optimizer_the_steps_are_those_of_the_inner_one():
+    """Five of the inner and three of the outer one: neither are the optimizer's."""
+    exercise = find_exercise("train_diloco")
+    met, sent, apart = asked_about("train_diloco", answer_of(exercise, {})).values()
+    assert apart.ask.startswith("This rank made 5 inner steps") and "outer step" in apart.ask
+    assert "2 more inner steps" in met.right.says
+    assert "its 5 inner steps; recorded were 3" in sent.wrong[0].says
+    told = [question.ask for question in (met, sent, apart)]
+    told += [
+        one.says for question in (met, sent, apart) for one in (question.right, *question.wrong)
+    ]
+    assert not [words for words in told if "optimizer step" in words]
+
+
 def test_on_ranks_a_line_is_asked_for_where_messages_differ():
     def in_two(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
         distributed.all_reduce(torch.zeros(3))

@@ -31,7 +31,8 @@ class OwnRun:
     made; in how many collectives a rank "met" the others, and how many "bytes" it gave to them; for how many micro-batches an
     accelerator "synced"; the "layer" that ran last, how many layers ran ("runs"), and how many of them "again" in a backward
     pass; how many "graphs" a lazy loop has run. `divisors`, for a loss of tokens: by what their sum is rightly divided, then by
-    what it might be wrongly, each with what is said of it; `undivided` is the gradient of the sum.
+    what it might be wrongly, each with what is said of it; `undivided` is the gradient of the sum. With an `outer` optimizer
+    beside it the steps that are counted are those of the inner one.
     """
 
     said: str
@@ -39,6 +40,12 @@ class OwnRun:
     other: Trace | None = None
     undivided: float = 0.0
     divisors: tuple[tuple[float, str], ...] = ()
+    outer: bool = False
+
+    @property
+    def steps(self) -> str:
+        """What the steps are called."""
+        return "inner steps" if self.outer else "optimizer steps"
 
 
 class Watched:
@@ -318,16 +325,16 @@ def _where_ranks_met(run: OwnRun) -> Question | None:
         return None
     alone = len([number for number in steps if number not in meetings])
     if alone:
-        says = f"In between it made {alone} more optimizer steps alone."
+        says = f"In between it made {alone} more {run.steps} alone."
     elif steps:
-        says = "It made no optimizer step alone."
+        says = f"It made no {run.steps[:-1]} alone."
     else:
         says = f"It sent after {len(meetings)} of {len(trained)} micro-batches."
     return _after_which(
         f"This rank trained on micro-batches {', '.join(map(str, trained))}. After which of them did it meet the other one?",
         (meetings, says),
         [
-            (steps, f"Those are its optimizer steps; {alone} of them it made alone." if alone else ""),
+            (steps, f"Those are its {run.steps}; {alone} of them it made alone." if alone else ""),
             (meetings[:-1], f"They met once{' more' * bool(meetings[1:])}, after micro-batch {meetings[-1]}."),
             (trained, "" if trained[0] in meetings else f"After micro-batch {trained[0]} nothing was sent."),
             (meetings[-1:], f"They had met before, after micro-batch {meetings[0]}."),
@@ -383,7 +390,7 @@ def _how_many_bytes(run: OwnRun) -> Question | None:
         "How many bytes did this rank give to collectives in all?",
         (f"{total}", f"It took part in {messages}, with {size} bytes each."),
         [
-            *[(f"{steps * size}", f"That would be one message for each of its {steps} optimizer steps; recorded were {messages}.")] * bool(steps),
+            *[(f"{steps * size}", f"That would be one message for each of its {steps} {run.steps}; recorded were {messages}.")] * bool(steps),
             (f"{last * size}", f"That would be one message for each of its {last} micro-batches; recorded were {messages}."),
             (f"{messages}", f"So many messages were recorded; each of them had {size} bytes."),
             (f"{2 * total}", "What it receives it does not give: each message counts once."),
@@ -404,9 +411,10 @@ def _where_replicas_differ(run: OwnRun) -> Question | None:
     equal = [step for step in steps if step not in apart]
     if not steps:
         return None
+    ends = " of them, and the outer step where one followed," if run.outer else " of them"
     same = f"After step {equal[0]} both stood at {here[equal[0]]:.4g}" if equal else ""
     return _after_which(
-        f"This rank made {len(steps)} optimizer steps, and so did the other one. After which of them did the two go on with different weights?",
+        f"This rank made {len(steps)} {run.steps}, and so did the other one. After which{ends} did the two go on with different weights?",
         (
             apart,
             f"After step {apart[0]} one stood at {here[apart[0]]:.4g} and the other at {there[apart[0]]:.4g}."

@@ -169,6 +169,7 @@ train_diloco = (
         "an outer step for each parameter",
         {ROUND + OUTER: ROUND + OUTER.replace("            outer", "                outer")},
         {GRADIENT: f"inner.zero_grad()\n                {GRADIENT}", ROUND + OUTER: ROUND + OUTER.replace("            outer", "                outer")},
+        {ROUND + OUTER: ROUND + OUTER.replace("            outer.step", "                outer.step")},
         why="`outer.step()` is for all parameters at once: inside the loop it is called as often as there are parameters.",
         hint="How many outer steps does one round make?",
     ),
