@@ -288,6 +288,41 @@ def test_a_compiled_training_is_measured_compiled_and_the_meter_is_not_compiled(
     assert (meter.flops, meter.samples) == (128, 2)
 
 
+class Broken(torch.nn.Module):
+    """What torch.compile computes in two graphs, and in Python between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        torch._dynamo.graph_break()
+        return self.second(hidden.relu())
+
+
+def test_where_a_compiled_model_goes_on_in_python_the_meter_is_not_compiled():
+    """There operations are called from Python that torch.compile looks at, and the meter from them."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), Broken())
+
+    def train(model):
+        torch._dynamo.reset()
+        counters.clear()
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+        return dict(counters["frames"])
+
+    compiled = torch.compile(model, backend="eager")
+    alone = train(compiled)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using `torch.compile")  # of hooks, which a meter has
+        with Meter() as meter:
+            assert train(compiled) == alone
+    with Meter() as plain:
+        train(model)
+    assert meter.flops == plain.flops > 0
+
+
 def test_two_meters_in_two_threads_count_their_own():
     found, both = {}, threading.Barrier(2, timeout=60)
 

@@ -302,9 +302,16 @@ def test_a_log_of_another_version_is_no_end(tmp_path, without_workers, line):
     assert classroom.grade_class(options) == 0
 
 
-def test_what_was_seen_is_in_the_log_and_not_in_memory(tmp_path, without_workers):
-    options = a_class(tmp_path)
-    assert classroom.grade_class(options) == 0
+def test_what_was_seen_is_in_the_log_and_not_in_memory(tmp_path, without_workers, monkeypatch):
+    """Neither while a class is graded nor when its log is read again."""
+
+    def rows(submissions, graded, *more):
+        held.extend(one.seen for one in graded)
+        return real(submissions, graded, *more)
+
+    options, held, real = a_class(tmp_path), [], classroom.rows_of
+    monkeypatch.setattr(classroom, "rows_of", rows)
+    assert classroom.grade_class(options) == 0 and held == [{}] * 3
     lines = list(read_log(log_path(options.output)))
     assert all(line["seen"] for line in lines if line["event"] == "notebook")
     assert [one.seen for one in last_run(lines)[1]] == [{}] * 3
