@@ -171,7 +171,7 @@ reveal("first average of torch, period 4", equal[0], "steps")
 # 1. **The first average comes after the first step.** The averager's counter begins at 0, and 0 is a multiple of everything. From then on the periods are right, but shifted.
 # 2. **There is no last average.** The run ends with the replicas apart.
 #
-# The class was made for *post-local SGD* ([arXiv 1808.07217](https://arxiv.org/abs/1808.07217)): first a *warm-up* of ordinary DDP steps, then steps alone. In torch's documentation it stands beside DDP with `post_localSGD_hook`. Both are told the same number of warm-up steps, and the averager begins to count where they end: there, too, the first step alone is followed by an average, and the last one may not be. Afterwards gradients may still be averaged within one machine.
+# The class was made for *post-local SGD* ([arXiv 1808.07217](https://arxiv.org/abs/1808.07217)): first a *warm-up* of ordinary DDP steps, then steps alone. In torch's documentation it stands beside DDP with `post_localSGD_hook`. Both are told the same number of warm-up steps, and the averager begins to count where they end: there, too, the first step that a rank makes alone is followed by an average, and the last one may not be. Afterwards gradients may still be averaged within one machine.
 #
 # Both have a cure. `warmup_steps` makes the averager skip its first calls. And the last average is yours to call:
 
@@ -199,7 +199,7 @@ except ValueError as error:
 # %% [markdown]
 # ### Exercise: the last average
 #
-# *Difficulty* ** · *6 minutes* · *Why*: this is the averager of torch's documentation without the DDP around it, and it ends with as many models as there are ranks.
+# *Difficulty* ** · *6 minutes* · *Why*: this is the averager of torch's documentation without the DDP around it, and it may end with as many models as there are ranks.
 #
 # ```python
 # def train(model, optimizer, loss_of, micro_batches, local_steps):
@@ -450,7 +450,7 @@ communication_table(runs[1:], by_kind=False)
 #
 # Accumulation saves bytes as well: with $k$ micro-batches for each step there are $k$ times fewer steps to meet at. But it makes the batch $k$ times larger. Local SGD keeps the batch and the number of steps.
 #
-# What it does **not** save is memory: the whole model stays on every rank. (DDP even takes more than one device alone. Its buckets are a second copy of the gradients, unless you ask for `gradient_as_bucket_view=True`.)
+# What it does **not** save is memory: the whole model stays on every rank. (DDP even takes more than one device alone. Its buckets are as large as all gradients, and they are there all the time. With `gradient_as_bucket_view=True` the gradients lie in them; that saves a second copy where all gradients are there, and hardly anything at this model's peak, where they have only begun.)
 #
 # ### Exercise: count without running
 #
@@ -509,14 +509,21 @@ class BagOfWords(nn.Module):
 
 replicas, steps = 8, 160
 held_out, for_training = encoded[-1000:], len(encoded) - 1000
-generator = torch.Generator().manual_seed(0)
-order = torch.cat([torch.randperm(for_training, generator=generator) for _ in range(3)])
-micro_batches = [encoded[part] for part in order.split(16)[: replicas * steps]]
+
+
+def in_order(seed, size=16):
+    """The reviews for training, mixed three times, in batches of this size."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.cat([torch.randperm(for_training, generator=generator) for _ in range(3)])
+    return [encoded[part] for part in order.split(size)]
+
+
+micro_batches = in_order(0)[: replicas * steps]
 print(f"{replicas} replicas, {steps} steps each, {len(micro_batches)} micro-batches of 16 reviews")
 
 
 # %%
-def loss_curve(local_steps, lr=0.03):
+def loss_curve(local_steps, lr=0.03, micro_batches=micro_batches):
     """The loss on held-out reviews at the averages, as (step, loss) pairs."""
     models = [BagOfWords() for _ in range(replicas)]
     optimizers = [torch.optim.AdamW(model.parameters(), lr=lr, fused=True) for model in models]
@@ -570,19 +577,19 @@ pd.DataFrame(
 # %% [markdown]
 # **At equal samples** meeting less often costs something. Read it against the two ends of the table: with $H = 32$ most of the gain is there, with one average at the very end about half, and a replica that never meets the others has about a fifth.
 #
-# Does a larger $H$ want another learning rate? Here are the losses at the end with three of them, beside those of DDP: one model, for which a step's eight micro-batches are one large batch.
+# Does Local SGD want another learning rate than DDP? Here are the losses at the end with three of them, each for three orders of the reviews. DDP is one model, for which a step's eight micro-batches are one large batch.
 
 # %%
-large_batches = [encoded[part] for part in order.split(16 * replicas)[:steps]]
-rates = (0.01, 0.03, 0.1)
-ends = {"DDP": [loss_of_one(large_batches, lr) for lr in rates]}
-for H in (1, 32):
-    of_each = [curves[H] if lr == 0.03 else loss_curve(H, lr) for lr in rates]
-    ends[f"H = {H}"] = [curve[-1][1] for curve in of_each]
-pd.DataFrame(ends, index=[f"learning rate {lr}" for lr in rates]).map("{:.3f}".format)
+rates, ends = (0.01, 0.03, 0.1), {}
+for seed in range(3):
+    for lr in rates:
+        ends["DDP", seed, lr] = loss_of_one(in_order(seed, 16 * replicas)[:steps], lr)
+        ends["H = 32", seed, lr] = loss_curve(32, lr, in_order(seed))[-1][1]
+table = pd.Series(ends).map("{:.3f}".format).unstack([0, 1]).sort_index(axis=1)
+table.rename_axis(columns=["", "order"], index="learning rate")
 
 # %% [markdown]
-# The order is the same in all columns, so begin with the learning rate that you would take for DDP. But DDP hardly tells the three apart, and at the smallest one Local SGD ends far behind it: where DDP leaves the choice open, take the larger. (Another model may say otherwise; trying three values takes one short run each.)
+# One order does not decide it: DDP is best at 0.1 in the first and at 0.01 in the other two. But $H = 32$ ends at 0.01 far above what it reaches at 0.03, in all three. So a learning rate that is good for DDP may be too small for Local SGD: try larger ones, too. (Another model may say otherwise.)
 #
 # **At equal time** the order may be reversed. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time:
 #
@@ -615,7 +622,7 @@ plot_losses(
 
 # %% [markdown]
 # Time to a loss is what counts. In the data centre $H = 1$ and $H = 8$ are nearly one line, and larger $H$ stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ has finished.
-# The single average at the end comes even earlier there, but with a loss that the others beat.
+# The single average at the end comes even earlier there, and nothing else is as low so soon. But there it ends, and $H = 32$ goes on below it.
 #
 # Choose a network of your own. (The number of devices changes the modelled time only. The losses stay those of the eight replicas that were trained.)
 
@@ -649,7 +656,7 @@ pd.DataFrame(rows).T
 #
 # What the table does not know is the loss. The curves above are those of 8 replicas; nothing here was trained with 4096.
 #
-# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one raises the loss and saves little time. **Learning rate**: begin with DDP's, in doubt with the larger. **Resuming**: save right after an average, with every rank's optimizer state.
+# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one raises the loss and saves little time. **Learning rate**: try DDP's, and larger ones. **Resuming**: save right after an average, with every rank's optimizer state.
 #
 # ## Memory, speed and communication
 #
@@ -665,7 +672,7 @@ stop_devices()
 # %% [markdown]
 # ## What to keep
 #
-# - torch's averager (2.13) averages right after the first step (behind a warm-up of DDP steps, after the first one alone), and makes no last average of its own.
+# - torch's averager (2.13) averages right after the first step (with a warm-up of DDP steps, right after the first one behind it), and makes no last average of its own.
 # - With $H = 1$ Local SGD is DDP for SGD, momentum and weight decay, not for clipping or AdamW. Optimizer state and buffers are not averaged.
 # - The bytes of a step fall with $H$; memory does not. The latency of many messages falls, too.
 # - At equal samples a larger $H$ ends with a higher loss. At equal time the best one depends on the network: a small one where it is fast, and the slower it is, the larger.

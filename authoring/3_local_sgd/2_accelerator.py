@@ -214,7 +214,7 @@ plot_averages(devices.pull("notes")[0])
 #
 # ## Make it count optimizer steps
 #
-# `local_sgd.step()` should be called only in the block in which the optimizer steps. The accelerator has an attribute that is true exactly there; you have met it in [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
+# `local_sgd.step()` should be called only for the micro-batch with which the optimizer steps. The accelerator has an attribute that is true exactly then; you have met it in [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
 #
 # ### Exercise: wrap the loop
 #
@@ -325,13 +325,13 @@ for (k, way, H), row in devices.pull("rows")[0].items():
             f"{row['bytes'] / ddp['bytes']:.2f}",
         )
     )
-columns = ["k", "loop", "H", "optimizer steps", "averages", "all-reduces", "bytes", "DDP's bytes x"]
+columns = ["k", "loop", "H", "optimizer steps", "averages", "all-reduces", "bytes", "x DDP's bytes"]
 pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").reset_index(
     drop=True
 )
 
 # %% [markdown]
-# Read the last column.
+# Read the last column: the bytes as a multiple of DDP's with the same $k$.
 #
 # - With $k=4$ the guide's loop beats DDP only at $H=8$. At $H=4$ it sends *more* than DDP, at $H=1$ more than four times as much.
 # - Guarded, $H=2$ sends three averages where DDP sends four gradients: after steps 2 and 4, and on exit. $H=8$ sends one.

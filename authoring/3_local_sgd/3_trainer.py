@@ -145,7 +145,7 @@ print(f"{steps} steps, {calls} all-reduces, {payload:,} bytes = {payload / size:
 # | average before the Trainer evaluates or saves | `on_step_end` *and* `on_epoch_end`: just before, with the decision in `control` |
 # | average a last time, and stop training alone | `on_train_end` |
 #
-# **Train alone.** `model_wrapped.no_sync()` is a context, and a callback has no block to put `with` around. So enter it by hand with `__enter__()` in one event and leave it by hand with `__exit__(None, None, None)` in another. Does it hold, although the Trainer enters `no_sync` itself, window after window? It does: `no_sync` leaves the flag as it has found it.
+# **Train alone.** `model_wrapped.no_sync()` is a context, and a callback has no block to put `with` around. So enter it by hand with `__enter__()` in one event and leave it by hand with `__exit__(None, None, None)` in another. Does it hold, although the Trainer enters `no_sync` itself, window after window? It does: `no_sync` leaves the flag as it has found it. (One meeting it does not stop: where the model is told the number of labels, as decoders are, the Trainer gathers that number from all ranks in each window. Our `bert()` switches this off; elsewhere `average_tokens_across_devices=False` does, and each rank divides by its own number.)
 #
 # **Before saving.** The Trainer decides in `on_step_end` (strategy `"steps"`) or in `on_epoch_end` (strategy `"epoch"`) whether to evaluate or save, sets `control.should_evaluate` and `control.should_save`, and does it right after the event. Its own callback comes first, so yours finds the flags set. `on_save` would be too late: it comes when the checkpoint is written.
 #

@@ -256,7 +256,7 @@ pd.DataFrame(
 ).rename_axis("bytes kept")
 
 # %% [markdown]
-# Half of both. (The optimizer state has AdamW's step counters in it, 4 bytes for each parameter. Gradients are halved as well, as a table below shows; gloo's thread may hold a buffer of them a little longer, so their number at one moment differs from run to run.) While a block computes, its whole weights are there as well, and its whole gradients for a moment. So the *peak* falls by less: the larger the blocks that you wrap, the higher it stays. Wrap each layer of a transformer, not only the whole model: with one single `fully_shard(model)` all weights are there at once.
+# Half of both. (The optimizer state has AdamW's step counters in it, 4 bytes for each parameter. Gradients are halved as well, as a table below shows; gloo's thread may hold a buffer of them a little longer, so their number at one moment differs from run to run.) While a block computes, its whole weights are there as well; in the backward pass also those of the next block, which torch gathers ahead, and for a moment its own whole gradients. So the *peak* falls by less: the larger the blocks that you wrap, the higher it stays. Wrap each layer of a transformer, not only the whole model: with one single `fully_shard(model)` all weights are there at once.
 #
 # What `fully_shard` does not touch are the activations. They are each rank's own, as under DDP. So accumulation and checkpointing lower them as before; what they cost here is another question.
 #
@@ -274,31 +274,37 @@ print("torch", torch.__version__.split("+")[0], one.weight.grad.full_tensor().it
 # %% [markdown]
 # On two ranks 1.5 is the mean; 3 would be the sum. These four lines are worth running on every new machine. AdamW would not have told you: a constant factor hardly affects it.
 #
-# Who keeps that one weight? It cannot be cut. Look at the shards:
+# Whose is that one weight? It cannot be cut. Look at the shards, and at the memory behind them:
 
 # %%
 # %%px
-print(f"rank {rank} keeps {tuple(one.weight.to_local().shape)} of {tuple(one.weight.shape)}")
+mine = one.weight.to_local()
+print(
+    f"rank {rank}'s shard: {tuple(mine.shape)} of {tuple(one.weight.shape)},",
+    f"in {mine.untyped_storage().nbytes()} bytes of memory",
+)
 
 # %% [markdown]
-# ### Exercise: what each rank keeps
+# Rank 1's shard is empty. All ranks are to send equally much, so torch 2.13 fills weights and gradients up with zeros, to the size of the first shard. The optimizer state is only as large as the shard.
 #
-# *Difficulty* ** · *8 minutes* · *Why*: half of the memory on each of two ranks is true on average only.
+# ### Exercise: each rank's shard
+#
+# *Difficulty* ** · *8 minutes* · *Why*: a half for each of two ranks is true on average only, and the optimizer state is as uneven as the shards.
 #
 # A parameter is cut along its first dimension into as many pieces as there are ranks, as `torch.chunk` does it: every piece has (rows divided by ranks, **rounded up**) rows, as long as there are rows. So the last pieces may be smaller, or empty.
 #
-# Write `shard_bytes(model, ranks)`: a list with the bytes of the weights that each rank keeps under `fully_shard`, by rank. A weight that two layers share is kept once. Weights need not have 4 bytes (`element_size()`), and frozen ones are cut, too.
+# Write `shard_bytes(model, ranks)`: a list with the bytes of each rank's shards of the weights under `fully_shard`, by rank, without the zeros. A weight that two layers share counts once. Weights need not have 4 bytes (`element_size()`), and frozen ones are cut, too.
 
 
 # %% exercise="shard_bytes" points=2
 def shard_bytes(model, ranks):
-    """Bytes of weights on each rank when every parameter is cut along its first dimension."""
+    """Bytes of each rank's shards when every parameter is cut along its first dimension."""
     # BEGIN SOLUTION
-    kept = [0] * ranks
+    sizes = [0] * ranks
     for parameter in model.parameters():
         for rank, piece in enumerate(parameter.chunk(ranks)):
-            kept[rank] += piece.numel() * piece.element_size()
-    return kept
+            sizes[rank] += piece.numel() * piece.element_size()
+    return sizes
     # END SOLUTION
 
 
@@ -446,7 +452,7 @@ stop_devices()
 # ## What to keep
 #
 # - ZeRO stage 1: each rank keeps the optimizer state of its share of the parameters, makes their steps, and hands out the new values. The same training; AdamW's 8 bytes become $8/N$.
-# - `fully_shard` keeps $1/N$ of weights, gradients and optimizer state, rounded to whole rows, and sends 1.5 times what DDP sends. Activations stay as they are.
+# - `fully_shard` keeps at most $1/N$ of weights, gradients and optimizer state, rounded up to whole rows, and sends 1.5 times what DDP sends. Activations stay as they are.
 # - Accumulation over $k$ micro-batches gathers the weights $2k$ times for each step, unless all of them stay whole on every rank. Skipping the synchronisation saves the smaller part of the bytes, and keeps whole gradients on every rank.
 # - Checkpointing sends nothing more, inside or outside.
 # - Ask a new version whether it sums or averages: one weight, two gradients.

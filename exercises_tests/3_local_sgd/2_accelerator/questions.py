@@ -26,8 +26,11 @@ BECAUSE = question(
 LINES = {
     "train_locally": Puzzle(
         ("data loader not prepared", "loss not divided", "the guard the wrong way round"),
-        exchange=((5, 8), (8, 9)),
-        moves=((8, 4, 3), (8, 9, 5), (8, 10, 5)),
+        exchange=((8, 9), (8, 10)),
+        moves=(
+            *((8, 4, 3), (8, 7, 3), (8, 7, 4), (8, 10, 3), (8, 10, 4), (8, 10, 5)),
+            *((9, 7, 3), (7, 6, 3)),
+        ),
     ),
 }
 

@@ -42,7 +42,11 @@ class Case:
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
-        between = {"no": "", "steps": " every 2 steps", "epoch": " after each epoch"}
+        between = {
+            "no": "",
+            "steps": " every 2 steps",
+            "epoch": f" after each epoch of {self.steps} steps",
+        }
         extras = f", saves{between[self.saves]}" * (
             self.saves != "no"
         ) + f", evaluates{between[self.evaluates]}" * (self.evaluates != "no")

@@ -37,14 +37,14 @@ def reduced_to_the_owner(model, make_optimizer, loss_of, micro_batches):
 
 def by_rows(model, ranks):
     """The size of a piece first, then what is left for each rank."""
-    kept = [0] * ranks
+    sizes = [0] * ranks
     for parameter in model.parameters():
         rows = parameter.shape[0]
         each = (rows + ranks - 1) // ranks
         for rank in range(ranks):
             mine = max(0, min(rows, (rank + 1) * each) - rank * each)
-            kept[rank] += mine * parameter[0].numel() * parameter.element_size()
-    return kept
+            sizes[rank] += mine * parameter[0].numel() * parameter.element_size()
+    return sizes
 
 
 EXERCISES = (
@@ -76,13 +76,13 @@ EXERCISES = (
         oracle=oracles.shard_bytes,
         mistakes=mistakes.shard_bytes,
         hints=(
-            "A bias of 5 numbers on 4 ranks: how many numbers does each of the ranks keep?",
+            "A bias of 5 numbers on 4 ranks: how many numbers has each rank's shard?",
             "parameter.chunk(ranks) cuts along the first dimension just like that; it may give fewer pieces than ranks. Add the bytes of piece number r to rank r.",
-            "kept = [0] * ranks; for p in model.parameters(): for rank, piece in enumerate(p.chunk(ranks)): kept[rank] += piece.numel() * piece.element_size().",
+            "sizes = [0] * ranks; for p in model.parameters(): for rank, piece in enumerate(p.chunk(ranks)): sizes[rank] += piece.numel() * piece.element_size().",
         ),
         also_right=(
             by_rows,
-            {LOOP: "        for rank, piece in enumerate(torch.chunk(parameter, ranks, dim=0)):\n            kept[rank] += piece.nbytes\n"},
+            {LOOP: "        for rank, piece in enumerate(torch.chunk(parameter, ranks, dim=0)):\n            sizes[rank] += piece.nbytes\n"},
         ),
     ),
 )  # fmt: skip

@@ -207,7 +207,7 @@ train_sharded = (
 # ---------------------------------------------------------------- shard_bytes
 
 PIECES = "parameter.chunk(ranks)"
-ADDED = "kept[rank] += piece.numel() * piece.element_size()"
+ADDED = "sizes[rank] += piece.numel() * piece.element_size()"
 LOOP = f"""        for rank, piece in enumerate({PIECES}):
             {ADDED}
 """
@@ -215,13 +215,13 @@ ALL = "in model.parameters()"
 REST_FOR_THE_LAST = """        rows = -(-len(parameter) // ranks)
         left = len(parameter) - rows * (ranks - 1)
         for rank in range(ranks):
-            kept[rank] += (rows if rank < ranks - 1 else {left}) * parameter[0].nbytes
+            sizes[rank] += (rows if rank < ranks - 1 else {left}) * parameter[0].nbytes
 """
 
 ROUNDED_DOWN = """        rows = len(parameter) // ranks
         for rank in range(ranks):
             last = len(parameter) - rows * (ranks - 1)
-            kept[rank] += (rows if rank < ranks - 1 else last) * parameter[0].nbytes
+            sizes[rank] += (rows if rank < ranks - 1 else last) * parameter[0].nbytes
 """
 
 shard_bytes = (
@@ -233,30 +233,30 @@ shard_bytes = (
     ),
     Mistake(
         "an equal share for every rank",
-        {LOOP: "        for rank in range(ranks):\n            kept[rank] += parameter.nbytes // ranks\n"},
-        {LOOP: "        for rank in range(ranks):\n            kept[rank] += parameter.nbytes / ranks\n"},
-        {"return kept": "return [sum(kept) // ranks] * ranks"},
-        {"return kept": "return [sum(kept) / ranks] * ranks"},
-        why="Rows are not cut: a rank keeps whole rows, the first ranks the rounded-up number, the last ones what is left.",
-        hint="A bias of 5 numbers on 4 ranks: how many does each keep?",
+        {LOOP: "        for rank in range(ranks):\n            sizes[rank] += parameter.nbytes // ranks\n"},
+        {LOOP: "        for rank in range(ranks):\n            sizes[rank] += parameter.nbytes / ranks\n"},
+        {"return sizes": "return [sum(sizes) // ranks] * ranks"},
+        {"return sizes": "return [sum(sizes) / ranks] * ranks"},
+        why="Rows are not cut: a shard has whole rows, on the first ranks the rounded-up number, on the last ones what is left.",
+        hint="A bias of 5 numbers on 4 ranks: how many has each rank's shard?",
     ),
     Mistake(
         "one row more for the first ranks",
         {PIECES: "parameter.tensor_split(ranks)"},
         why="`tensor_split` makes the pieces as equal as possible; `fully_shard` takes the rounded-up number of rows for each rank, as long as there are any.",
-        hint="5 rows on 4 ranks: does rank 1 keep one row or two?",
+        hint="5 rows on 4 ranks: has rank 1's shard one row or two?",
     ),
     Mistake(
         "rounded down",
-        {LOOP: "        for rank in range(ranks):\n            kept[rank] += len(parameter) // ranks * parameter[0].nbytes\n"},
+        {LOOP: "        for rank in range(ranks):\n            sizes[rank] += len(parameter) // ranks * parameter[0].nbytes\n"},
         {PIECES: "[p for p in parameter.split(max(1, len(parameter) // ranks))][:ranks]"},
         why="The number of rows of a piece is rounded up; rounded down some rows are nobody's.",
         hint="Do your bytes of all ranks add up to the model's?",
     ),
     Mistake(
         "every rank as large as the first",
-        {LOOP: "        for rank in range(ranks):\n            kept[rank] += -(-len(parameter) // ranks) * parameter[0].nbytes\n"},
-        why="The last pieces may be smaller, or empty. In memory `fully_shard` pads them to the size of the first one, since all ranks send equally much; the bytes of the weights themselves were asked for.",
+        {LOOP: "        for rank in range(ranks):\n            sizes[rank] += -(-len(parameter) // ranks) * parameter[0].nbytes\n"},
+        why="The last pieces may be smaller, or empty. In memory `fully_shard` pads them to the size of the first one, since all ranks send equally much; the bytes of the shards themselves were asked for.",
         hint="Do your bytes of all ranks add up to the model's?",
     ),
     Mistake(
@@ -280,9 +280,9 @@ shard_bytes = (
     ),
     Mistake(
         "whole parameters in turn",
-        {f"    for parameter {ALL}:\n{LOOP}": "    for number, parameter in enumerate(model.parameters()):\n        kept[number % ranks] += parameter.nbytes\n"},
+        {f"    for parameter {ALL}:\n{LOOP}": "    for number, parameter in enumerate(model.parameters()):\n        sizes[number % ranks] += parameter.nbytes\n"},
         why="That is how the first stage shares out the optimizer's state in the exercise before; here each parameter is cut.",
-        hint="How many ranks keep a part of one weight?",
+        hint="How many ranks have a part of one weight?",
     ),
     Mistake(
         "four bytes for every number",
@@ -293,8 +293,8 @@ shard_bytes = (
     Mistake(
         "frozen weights left out",
         {ALL: "in filter(lambda p: p.requires_grad, model.parameters())"},
-        why="What is frozen is kept, too, and is cut like everything else.",
-        hint="Does a weight have to be trained in order to need memory?",
+        why="What is frozen is cut like everything else.",
+        hint="Does a weight have to be trained in order to be shared out?",
     ),
     Mistake(
         "tied weights counted twice",
@@ -315,14 +315,14 @@ shard_bytes = (
     ),
     Mistake(
         "the bytes of all ranks together",
-        {"return kept": "return [sum(kept)] * ranks"},
-        why="This is the whole model; a rank keeps only its pieces.",
-        hint="What does one rank keep?",
+        {"return sizes": "return [sum(sizes)] * ranks"},
+        why="This is the whole model; a rank has only its pieces.",
+        hint="Which pieces of the model are one rank's?",
     ),
     Mistake(
         "empty shards left out",
-        {"return kept": "return [size for size in kept if size]"},
-        why="A rank without a shard is a rank, too: it keeps 0 bytes.",
+        {"return sizes": "return [size for size in sizes if size]"},
+        why="A rank whose shards are all empty is a rank, too: they have 0 bytes.",
         hint="How long is your list on four ranks, when no parameter has four rows?",
     ),
 )  # fmt: skip

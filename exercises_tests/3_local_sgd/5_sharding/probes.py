@@ -189,7 +189,7 @@ SHARD_CASES = (  # model, world size
 def shards_seen(name: str, kept: list[int]) -> Observation:
     world_size = len(kept)
     return {f"the number of ranks in the list ({name}, {world_size} ranks)": world_size} | {
-        f"the bytes on rank {rank} ({name}, {world_size} ranks)": size
+        f"the bytes of rank {rank}'s shards ({name}, {world_size} ranks)": size
         for rank, size in enumerate(kept)
     }
 

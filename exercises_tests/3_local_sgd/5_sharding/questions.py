@@ -88,8 +88,8 @@ def shard(draw):
         "shard_bytes",
         model,
         ranks,
-        ask=f"`fully_shard` on {ranks} ranks: one weight of {rows} x {columns} numbers in `float32`, and nothing else. How many bytes of it does the last rank keep?",
-        says="Each rank has the rounded-up number of whole rows, as long as there are any; the last one has what is left.",
+        ask=f"`fully_shard` on {ranks} ranks: one weight of {rows} x {columns} numbers in `float32`, and nothing else. How many bytes has the last rank's shard?",
+        says="Each rank's shard has the rounded-up number of whole rows, as long as there are any; the last one has what is left.",
         mistakes=(
             "an equal share for every rank",
             "one row more for the first ranks",
