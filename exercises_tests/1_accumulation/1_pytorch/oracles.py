@@ -82,6 +82,7 @@ def token_weighted_backward(seed):
             for key, fill in (("input_ids", 0), ("labels", IGNORED))
         )
         losses_of_targets(model, {"input_ids": input_ids, "labels": labels}, "mean").backward()
+        shown[f"whether there is a gradient ({case})"] = True
         shown[f"the gradient ({case})"] = flat(model, gradients=True)
         shown[f"the weight afterwards ({case})"] = flat(model)
         shown[f"whether the activations of the whole window are held at once ({case})"] = False

@@ -18,6 +18,7 @@ from exercises_tests.probing.toys import (
     as_it_was,
     draw,
     flat,
+    gradient_is_there,
     in_groups,
     lopsided_loss,
     training,
@@ -395,6 +396,7 @@ def token_weighted_backward(answer, seed):
         with Held(model, model.head) as held:
             answer(model, window)
         modes.append(model.training)
+        shown[f"whether there is a gradient ({case})"] = gradient_is_there(model.parameters())
         shown[f"the gradient ({case})"] = flat(model, gradients=True)
         shown[f"the weight afterwards ({case})"] = flat(model)
         shown[f"whether the activations of the whole window are held at once ({case})"] = len(
