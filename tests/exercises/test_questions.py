@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import os
 import random
 import re
-import shutil
 import subprocess
 from collections import Counter
 from itertools import product
@@ -13,6 +11,7 @@ from itertools import product
 import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_notebook, new_output
+from playwright._impl._driver import compute_driver_executable
 from torch import distributed
 
 from trainlean.exercises import ordering, own_loop, questions, recall
@@ -358,10 +357,8 @@ console.log(JSON.stringify(placed.map((one) => judge(puzzle, one))));
 
 @pytest.fixture
 def said_of(tmp_path):
-    """What the puzzle's script says of arrangements, run by node."""
-    node = shutil.which("node")
-    if node is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("no node")
+    """What the puzzle's script says of arrangements, run by the node that Playwright brings."""
+    node, _ = compute_driver_executable()
     (tmp_path / "lines.mjs").write_text(script("lines"), encoding="utf-8")
     (tmp_path / "judged.mjs").write_text(JUDGED, encoding="utf-8")
 
