@@ -176,7 +176,7 @@ def test_every_known_arrangement_is_named_and_every_accepted_one_is_right(page):
         assert all("is one of the wrong ones" in one["says"] for one in rest[: len(wrong)])
         # What is begun rightly may be a known mistake already, such as one that never zeroes.
         assert all(one["mistake"] or "in place" in one["says"] for one in rest[len(wrong) : -1])
-        assert "is indented too far" in rest[-1]["says"]
+        assert "is indented further than in the nearest order" in rest[-1]["says"]
 
 
 def test_of_two_equal_lines_either_may_stand_first(page):

@@ -421,6 +421,18 @@ def test_a_wrong_line_in_an_accepted_order_is_told_as_the_check_tells_it_or_not_
         assert any(same(mine, seen(one)) for one, of in known if of == mistake), placed
 
 
+def test_an_order_that_is_not_known_is_not_called_wrong_for_good(said_of):
+    """Not every right order can be known: a complete one is sent on to the check, one that is only begun is not."""
+    puzzle = puzzle_of(find_exercise("train_locally"))
+    order = puzzle["accepted"][0]
+    guard = [i for i, (line, _) in enumerate(order) if puzzle["lines"][line].startswith("if ")][0]
+    moved = [*order[:guard], *([line, depth - 2] for line, depth in order[guard:])]
+    [whole, begun] = said_of(puzzle, [moved, moved[:-1]])
+    assert not whole["right"] and "is indented less than in the nearest order" in whole["says"]
+    assert whole["says"].endswith("write it: `check` decides.")
+    assert "`check`" not in begun["says"]
+
+
 def test_lines_are_kept_when_they_are_checked_and_not_shown_before(shown):
     put_in_order("train_accumulated")
     [lines] = shown

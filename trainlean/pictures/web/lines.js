@@ -23,9 +23,11 @@ export function judge(puzzle, given) {
   if (good === placed.length) return { right: false, mistake: "", says: `${count(good)} in place. ${best.length - good} more belong to it.` };
   const [line, depth] = placed[good], there = best[good];
   const why = there && there[0] === line && there[1] !== depth
-    ? `is indented too ${depth > there[1] ? "far" : "little"}: in which block should it run?`
+    ? `is indented ${depth > there[1] ? "further" : "less"} than in the nearest order that is known here: in which block should it run?`
     : "is not the next one in any order that is known here.";
-  return { right: false, mistake: "", says: `${good ? `${count(good)} in place. ` : ""}Line ${good + 1}, \`${lines[line]}\`, ${why}` };
+  // Not every right order can be known.
+  const doubt = placed.length === accepted[0].length ? " Where you think that yours is right, too, write it: `check` decides." : "";
+  return { right: false, mistake: "", says: `${good ? `${count(good)} in place. ` : ""}Line ${good + 1}, \`${lines[line]}\`, ${why}${doubt}` };
 }
 /** A known mistake's arrangement; where it only has wrong lines in place of the solution's, that in every accepted order with the same lines below them. */
 function arrangements({ accepted, wrong }, placed) {
