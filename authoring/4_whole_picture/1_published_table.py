@@ -334,7 +334,7 @@ rest = meter(row) - parts["weights"] - parts["gradients"] - parts["optimizer sta
 print(f"what it does not know of, the rest:       {(parts['activations'] - rest) / MiB:+6,.0f} MiB")
 
 # %% [markdown]
-# The rule's state is too large. Its activations are too small (those of 2022 held the softmax's input, too), and it knows nothing of the allocator's blocks. The errors nearly cancel. A total that agrees proves nothing about its parts. All three take Adam's state, whatever the optimizer.
+# The rule's state is too large. Its activations are too small (those of 2022 held the softmax's input, too), and it knows nothing of temporary tensors and of the allocator's blocks. The errors nearly cancel. A total that agrees proves nothing about its parts. All three take Adam's state, whatever the optimizer.
 # A formula is quick and needs no code; the trace sees what the libraries really do.
 #
 # ## Rows of today
@@ -486,7 +486,7 @@ for card, rows in cards.items():
 #
 # The third column should be one number, the context. The driver counts all processes on the card, and a second one probably held a context there while five of the rows ran. So leave `whole device` out when you compare.
 #
-# Now the times. `time/vanilla` is far from the published one in every other row that has one, and most where the micro-batch is 1. The card is much quicker than a V100; starting an operation from Python takes as long as ever. A micro-batch of one, or half precision, gives the card so little that it waits for the next operation. Adafactor starts many small ones for each tensor of weights, and checkpointing those of the forward pass twice, with its own work around each layer. These are one epoch of each row on one machine, so read the large differences only.
+# Now the times. `time/vanilla` is far from the published one in each of the other rows that have one, and most where the micro-batch is 1. The card is much quicker than a V100; starting an operation from Python takes as long as ever. A micro-batch of one, or half precision, gives the card so little that it waits for the next operation. Adafactor starts many small ones for each tensor of weights, and checkpointing those of the forward pass twice, with its own work around each layer. These are one epoch of each row on one machine, so read the large differences only.
 #
 # (`TRAINLEAN_DEVICE=cuda trainlean measure --record data/measurements/NAME.json`, run on a machine with a GPU, writes such a file.)
 #

@@ -228,11 +228,11 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b"), predicted_row
 # Qwen2.5 7B is another case. Weights and AdamW's state are there at every moment. Three moments compete for the rest:
 #
 # - When the forward pass ends, autocast still holds a bf16 copy of each trained matrix that it has used, beside two and a half copies of the logits: in bf16, in float32, and the logarithm of the softmax.
-# - When the backward pass begins, the bf16 copies are gone, and there are three copies of the logits.
-# - When it ends, there are the gradients of all weights.
+# - When the backward pass begins, the bf16 copies are gone but for the head's, and there are three copies of the logits.
+# - Near its end, there are the gradients of most weights.
 #
-# With 4 texts it is the last (the gradients are not 0 at the peak), with 5 the first. The logits decide where few weights are trained: with an adapter, in the next lesson. What is frozen has no gradient, and autocast holds no copy of it. With accumulation all gradients are there from the second micro-batch on, *beside* the larger of the first two.
-# So *count the copies of the logits, the gradients, and under autocast 2 bytes for each trained weight*. A copy of the logits grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
+# With 4 texts it is the last (the gradients are not 0 at the peak), with 5 the first. The logits decide where few weights are trained: with an adapter, in the next lesson. What is frozen has no gradient, and autocast holds no copy of it. (Autograd keeps one, frozen or not, where a gradient passes through the matrix outside of a checkpoint: here the head's.) With accumulation all gradients are there from the second micro-batch on, *beside* the larger of the first two.
+# So, with all layers checkpointed, *count the copies of the logits, the gradients, and under autocast 2 bytes for each weight that is trained or in the head*. A copy of the logits grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
 #
 # (Configurations: Llama 3.2 1B and Qwen2.5 7B as their makers published them.)
 #
@@ -338,7 +338,7 @@ for loss_of in (whole_loss, in_chunks(128)):
 print(f"FLOPs: {flops[1] / flops[0]:.2f} times as many")
 
 # %% [markdown]
-# That is much here: a step has three such products, nearly half of this small model's FLOPs. For Llama 3.2 1B, counted in its matrices (a product costs 2 FLOPs a weight, in forward once and in backward twice; no layer is checkpointed):
+# That is much here: a step has three such products, nearly half of this small model's FLOPs. For Llama 3.2 1B, counted in its matrices (a product costs 2 FLOPs for each weight and token, in forward once and in backward twice; no layer is checkpointed):
 
 # %%
 config = model_config("llama-1b")
@@ -350,7 +350,7 @@ weights = head + config.num_hidden_layers * layer
 print(f"one more product with the head: {head / (3 * weights):.1%} more FLOPs")
 
 # %% [markdown]
-# PyTorch has such a loss of its own, `torch.nn.functional.linear_cross_entropy` with `LinearCrossEntropyOptions` (there in torch 2.13). It computes the gradients already in the forward pass, while a chunk's logits are there, and keeps those; so nothing is computed twice.
+# PyTorch has such a loss of its own, `torch.nn.functional.linear_cross_entropy` with `LinearCrossEntropyOptions` (there in torch 2.13). For a mean or a sum it computes the gradients already in the forward pass, while a chunk's logits are there, and keeps those; so nothing is computed twice.
 # Libraries have had it longer. Liger's fused linear cross-entropy works in chunks, too, and makes the gradients in the forward pass. Cut Cross-Entropy is a kernel that never writes the logits to memory; its authors report for Gemma 2 2B a loss of 24 GB that became 1 MB ([arXiv 2411.09009](https://arxiv.org/abs/2411.09009)).
 # What they share with your loss: never all logits at once.
 
@@ -404,7 +404,7 @@ print(f"{chunk} tokens at a time, {math.ceil(8192 / chunk)} chunks")
 # ## Long sequences
 #
 # The logits grow with the number of tokens, whether they come as 8 texts of 128 or as one of 1,024. Something else does not.
-# In attention each token looks at all tokens before it: a table of length x length scores, for each head and each layer.
+# In attention each token looks at all tokens before it: a table of length x length scores, for each head and each layer. The small decoder has 4 heads in each of its 4 layers.
 #
 # **Predict.** 1,024 tokens in each micro-batch, once as 8 texts of 128, once as 1 text of 1,024. With *eager attention* (written in PyTorch operations), how many times as large is the peak of the second?
 
@@ -510,7 +510,7 @@ for length in (512, 2048, 8192, 32768):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# (On a GPU the same holds in 16 bits. In float32 torch 2.13 has no fused kernel there that takes shared heads: `sdpa` then computes step by step and keeps the table.)
+# (On a GPU that FlashAttention's kernel supports, an A100 or newer, the same holds in 16 bits. In float32 torch 2.13 has no fused kernel there that takes shared heads: `sdpa` then computes step by step and keeps the table.)
 #
 # And in bf16? The fused attention keeps about half. Eager attention as transformers writes it for Llama takes the softmax in float32 and converts what comes out:
 
@@ -611,7 +611,7 @@ print(f"from 0.02 to the next number of bf16: {(above - weight).item():.5f}")
 # The smaller the learning rate, the fewer weights notice. A weight of 0.02 moves only if the step is at least half of that distance; a step of 0.00001 is rounded back, every time.
 #
 # The cure is old (mixed-precision training, [arXiv 1710.03740](https://arxiv.org/abs/1710.03740)): keep *master weights* in float32. The optimizer steps them, with gradients that were added up in float32, and the model computes with their rounded copy.
-# Autocast does the same from the other side: its weights *are* the masters, and the products get copies of them in bf16. (Another way are weights that are rounded up or down by chance, so that on the average nothing is lost: stochastic rounding.)
+# Autocast does the same from the other side: its weights *are* the masters, and the products get copies of them in bf16. (Another way is to round the weights up or down by chance, so that on average nothing is lost: stochastic rounding.)
 #
 # ## Exercise: master weights
 #

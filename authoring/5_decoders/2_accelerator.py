@@ -335,7 +335,7 @@ for kind, size in run.peak.items():
 print(f"one copy of the logits {format_bytes(4 * 2048 * config.vocab_size * 4)}")
 
 # %% [markdown]
-# In the last lesson this model's peak was its gradients. Without them it is the logits: three copies, beside what the checkpointed layers keep. (The weights are float32 here; in bf16 they take half. QLoRA keeps the layers' matrices in 4 bits, an eighth.)
+# In the last lesson this model's peak was its gradients. Without them it is the logits: three copies, beside the inputs of the checkpointed layers and the head in bf16. (The weights are float32 here; in bf16 they take half. QLoRA keeps the layers' matrices in 4 bits, an eighth.)
 #
 # ## Exercise: an adapter's state
 #
@@ -523,7 +523,7 @@ print(f"float32 {format_bytes(in_float32)}, autocast {format_bytes(in_bf16)}")
 print(f"autocast keeps {in_bf16 / in_float32:.0%} of it")
 
 # %% [markdown]
-# Autocast runs the linear layers in bf16. The embedding, the norms and the sum that passes from layer to layer stay float32.
+# Autocast runs the linear layers in bf16. The embedding, the norms and the sum that passes from layer to layer stay float32. Where no checkpoint is around them, the matrices' bf16 copies are kept as well: little beside the activations here, much in a large model with few tokens.
 #
 # ### Handlers and plugins
 #
@@ -594,6 +594,6 @@ check(state_bytes)
 # - Over windows and devices the divisor is the number of all targets of all of them, and DDP's mean is undone by the world size. It costs one small all-reduce, before the first backward pass.
 # - An adapter takes away gradients and optimizer state. Activations and logits stay, and with them the need for checkpointing, accumulation and chunks.
 # - A reentrant checkpoint over frozen inputs trains nothing inside it, and only warns. Use the other one, and look whether every $B$ has moved.
-# - Autocast makes the layers' activations smaller, not the state, and the loss goes back to float32.
+# - Autocast makes what layers keep of each token smaller, not the state, and the loss goes back to float32.
 #
 # Next: [Decoders with the Trainer](3_trainer.ipynb), and where the logits come back.

@@ -225,7 +225,7 @@ for across in (True, False):
 stop_devices()
 
 # %% [markdown]
-# With it the step is that of the large batch. Without it each rank divides by its own targets and DDP averages the means: another direction. The argument costs one all-gather more for each window, of one number. (The others collect what the Trainer reports at the end.)
+# With it the step is that of the large batch. Without it each rank divides by its own targets and DDP averages the means: another direction. The argument costs one all-gather more for each window, of one number. (Of the other two DDP takes one at its start and the Trainer one at its end.)
 # (It came with [pull request 34373](https://github.com/huggingface/transformers/pull/34373) in transformers 4.46.2, and is on by default since [pull request 39395](https://github.com/huggingface/transformers/pull/39395) in 4.54.0.)
 #
 # ## Exercise: the weight of a token
@@ -251,7 +251,7 @@ check(token_weights)
 # %% [markdown]
 # ## The loss in chunks
 #
-# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too; for other models it is `None`. In evaluation it is the number of that batch. In both, the numbers of several devices are added up while `average_tokens_across_devices` is on.)
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns goes to `backward`. (The number is counted where the model says `accepts_loss_kwargs = True`, or says nothing and its `forward` takes `**kwargs`, as Llama's does and BERT's, too. Elsewhere it is `None`, and what was returned is first divided by the window's micro-batches. In evaluation it is the number of that batch. In both, the numbers of several devices are added up while `average_tokens_across_devices` is on.)
 #
 # ## Exercise: a loss for the Trainer
 #
@@ -288,7 +288,7 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
 check(loss_in_chunks)
 
 # %% [markdown]
-# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already, which holds where the number is counted. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. With `bf16=True` Accelerate puts autocast around the model's own `forward`. A loss that calls `model.model` goes around it, so it must switch autocast on itself. In evaluation `compute_loss` is asked for outputs beside the loss, and has none: so there is a loss and nothing for a metric. (A metric's predictions would have to be found chunk by chunk, and returned in the place of `{}`.)
+# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already, which holds only where the number is counted. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. With `bf16=True` Accelerate puts autocast around the model's own `forward`. A loss that calls `model.model` goes around it, so it must switch autocast on itself. In evaluation `compute_loss` is asked for outputs beside the loss, and has none: so there is a loss and nothing for a metric. (A metric's predictions would have to be found chunk by chunk, and returned in the place of `{}`.)
 
 
 # %%

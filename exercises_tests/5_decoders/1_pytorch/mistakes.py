@@ -574,6 +574,6 @@ train_with_masters = (
             "model(inputs)": "model(inputs.float())",
         },
         why="The model's weights are float32 now: nothing is left of bf16, and the memory is that of float32.",
-        hint="Of which type must the model's weights be when your function is through?",
+        hint="Of which type must the model's weights be, while it computes a micro-batch and when your function is through?",
     ),
 )
