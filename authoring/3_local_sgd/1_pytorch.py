@@ -158,7 +158,7 @@ communication_table(on_rank_0)
 # The same gradients, so the same bytes, in a few large calls instead of many small ones. (DDP sorts its buckets anew after the first step, so not every step has equally many.
 # Its *broadcasts*, in which one rank sends to all, are not gradients. In each forward pass rank 0 sends the model's *buffers*, tensors that are no parameters; two more broadcasts tell the new order of the buckets. More of them in the next lesson.)
 #
-# *Messages* and *bytes sent* are what the network would see. They depend on who sends to whom.
+# *Messages* and *bytes sent* are what the network would see. They depend on who sends to whom: the table takes a ring (below) for the all-reduce and a tree for the broadcast.
 #
 # ### The driver and the ring
 #
@@ -177,7 +177,7 @@ plot_driver_and_ring()
 # ## Not meeting at all
 #
 # Leave the averaging out. To *see* what happens, take the smallest model again: one weight, which should learn by what number to multiply.
-# Rank 0's samples say 1.5, rank 1's say 2.5; all samples together say about 2. Real shares of data differ as well, only less.
+# Rank 0's samples say 1.5, rank 1's say 2.5; all samples together say about 2. Shuffled shares of one data set differ as well, only less.
 #
 # `train_local` averages after every `local_steps` steps. With 100 it never does. `RankRecorder` notes the weight after every optimizer step.
 

@@ -575,7 +575,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# **At equal samples** meeting less often costs something. Read it against the two ends of the table: with $H = 32$ most of the gain is there, with one average at the very end about half, and a replica that never meets the others has about a fifth.
+# **At equal samples** meeting less often cost something here. Read it against the two ends of the table: with $H = 32$ most of the gain is there, with one average at the very end about half, and a replica that never meets the others has about a fifth.
 #
 # Does Local SGD want another learning rate than DDP? Here are the losses at the end with three of them, each for three orders of the reviews. DDP is one model, for which a step's eight micro-batches are one large batch.
 
@@ -656,7 +656,7 @@ pd.DataFrame(rows).T
 #
 # What the table does not know is the loss. The curves above are those of 8 replicas; nothing here was trained with 4096.
 #
-# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one raises the loss and saves little time. **Learning rate**: try DDP's, and larger ones. **Resuming**: save right after an average, with every rank's optimizer state.
+# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one saves little more time, and may raise the loss. **Learning rate**: try DDP's, and larger ones. **Resuming**: save right after an average, with every rank's optimizer state.
 #
 # ## Memory, speed and communication
 #
@@ -675,6 +675,6 @@ stop_devices()
 # - torch's averager (2.13) averages right after the first step (with a warm-up of DDP steps, right after the first one behind it), and makes no last average of its own.
 # - With $H = 1$ Local SGD is DDP for SGD, momentum and weight decay, not for clipping or AdamW. Optimizer state and buffers are not averaged.
 # - The bytes of a step fall with $H$; memory does not. The latency of many messages falls, too.
-# - At equal samples a larger $H$ ends with a higher loss. At equal time the best one depends on the network: a small one where it is fast, and the slower it is, the larger.
+# - At equal samples a larger $H$ mostly ended with a higher loss here. At equal time the best one depends on the network: a small one where it is fast, and the slower it is, the larger.
 #
 # Next: [Local SGD with Accelerate](2_accelerator.ipynb), where a context manager does this, and counts what you may not expect.

@@ -8,7 +8,7 @@
 # %% [markdown]
 # ## A question
 #
-# Local SGD lets every rank train alone for $H$ steps, and then all take the mean of their parameters. With a large $H$ they meet seldom, and at equal samples the loss ended higher.
+# Local SGD lets every rank train alone for $H$ steps, and then all take the mean of their parameters. With a large $H$ they meet seldom, and at equal samples the loss mostly ended higher.
 #
 # In the $H$ steps each rank has moved to a place of its own. The mean of these moves is a direction, as a gradient is. Local SGD goes exactly to its end. Must it? What if this direction is given to an *optimizer*, with a learning rate and momentum of its own?
 
@@ -336,7 +336,7 @@ pd.DataFrame(seconds).T.map("{:,.2f} s".format).rename_axis("modelled seconds of
 #
 # ### Exercise: choose H for a link
 #
-# *Difficulty* ** · *8 minutes* · *Why*: a larger $H$ than the link needs raises the loss and saves little time.
+# *Difficulty* ** · *8 minutes* · *Why*: a larger $H$ than the link needs saves little more time, and may raise the loss.
 #
 # Write `choose_local_steps(compute, payload, world_size, link, share)`. It returns the smallest whole number $H$ with which communication takes at most the `share` (between 0 and 1) of **all the time** of a run of Local SGD or DiLoCo: computing and averages together.
 #
@@ -753,7 +753,7 @@ if rank == 0:
     print(f"10 of 12 steps compressed: {4 * sent:,} bytes handed over in place of {4 * whole:,}")
 
 # %% [markdown]
-# The first two steps go whole (`start_powerSGD_iter`). After that each step has three all-reduces: one for what goes whole (the biases, and here the last layer's matrix), one for each kind of thin matrix. (The course's meter would miss most of the others: they are usually started by gloo's threads.)
+# The first two steps go whole (`start_powerSGD_iter`). After that each step has three all-reduces: one for what goes whole (the biases, and here the last layer's matrix), one for each kind of thin matrix. (The course's meter would miss most of the last two: they are usually started by gloo's threads.)
 #
 # **torchft** ([github.com/meta-pytorch/torchft](https://github.com/meta-pytorch/torchft), not installed here; names as of April 2026) has the rest, for ranks that may come and go:
 #

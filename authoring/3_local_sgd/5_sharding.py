@@ -199,7 +199,7 @@ table_of(devices.pull("counts")[0])
 #
 # (The outermost wrapped module keeps its own weights between the two passes, unless you say otherwise. Here it has none of its own.)
 #
-# You know both collectives: a ring all-reduce is a reduce-scatter and then an all-gather.
+# You know both collectives as the two times around a ring: the first is a **reduce-scatter**, the second an **all-gather**. Together they are an all-reduce.
 #
 # **Predict.** DDP makes one all-reduce of the gradients, which is one reduce-scatter and one all-gather. How many times DDP's bytes does `fully_shard` send in one step?
 
@@ -256,7 +256,7 @@ pd.DataFrame(
 ).rename_axis("bytes kept")
 
 # %% [markdown]
-# Half of both. (The optimizer state has AdamW's step counters in it, 4 bytes for each parameter. Gradients are halved as well, as a table below shows; gloo's thread may hold a buffer of them a little longer, so their number at one moment differs from run to run.) While a block computes, its whole weights are there as well; in the backward pass also those of the next block, which torch gathers ahead, and for a moment its own whole gradients. So the *peak* falls by less: the larger the blocks that you wrap, the higher it stays. Wrap each layer of a transformer, not only the whole model: with one single `fully_shard(model)` all weights are there at once.
+# Half of both. (The optimizer state has AdamW's step counters in it, 4 bytes for each parameter. Gradients are halved as well, as a table below shows; gloo's thread may hold a buffer of them a little longer, so their number at one moment differs from run to run.) While a block computes, its whole weights are there as well, at times also those of the block before or behind it, and in the backward pass for a moment its own whole gradients. So the *peak* falls by less: the larger the blocks that you wrap, the higher it stays. Wrap each layer of a transformer, not only the whole model: with one single `fully_shard(model)` all weights are there at once.
 #
 # What `fully_shard` does not touch are the activations. They are each rank's own, as under DDP. So accumulation and checkpointing lower them as before; what they cost here is another question.
 #
