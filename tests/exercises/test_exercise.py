@@ -315,7 +315,9 @@ def test_a_tensor_that_is_no_array_is_told(value):
     shows = replace(total, probe=lambda answer, seed: {"the sum": answer}, also_right=())
     judged = judge(shows, value, seed=1)
     assert judged.outcome == CRASHED
-    assert judged.message.startswith("What your answer returned could not be used (TypeError")
+    assert judged.message.startswith(
+        "What your answer returned or changed could not be used (TypeError"
+    )
 
 
 def test_equality_of_values():

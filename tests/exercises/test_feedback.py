@@ -138,9 +138,9 @@ def test_a_missing_return_is_not_blamed_on_the_learners_lines(shown):
             hidden = block(hidden, padding)
 
     check(run_checkpointed, seed=1)
-    assert "What your answer returned could not be used" in repr(
+    assert "What your answer returned or changed could not be used" in repr(
         shown[0]
-    ) and "is a `return` missing" in repr(shown[0])
+    ) and "A forgotten `return` gives None" in repr(shown[0])
     assert "Traceback" not in repr(shown[0]) and "Where it was raised" not in shown[0]._repr_html_()
 
 

@@ -167,9 +167,9 @@ def _of_an_error(name: str, raised: str, learners_traceback: str) -> str:
         return f"Your answer raised {raised}{_further_lines(raised, learners_traceback)}{_line(learners_traceback)}"
     if re.match(rf"TypeError: (\S*\.)?{name}(\.__init__)?\(\) ", raised):
         return f"Your answer does not take the arguments that the exercise names ({raised})."
-    # A None may also lie within what was returned.
-    return f"What your answer returned could not be used ({raised})" + (
-        ": is a `return` missing, or a value None?" if "None" in raised else "."
+    # A None may also lie within what was returned, or in what the answer changed.
+    return f"What your answer returned or changed could not be used ({raised})" + (
+        ": is a value None? A forgotten `return` gives None." if "None" in raised else "."
     )
 
 
