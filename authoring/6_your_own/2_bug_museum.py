@@ -298,7 +298,7 @@ reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each 
 # %% [markdown]
 # The accelerator counts blocks, and there are two for each micro-batch. So with an even $k$ a whole window is cut in two, and each half divided by $k$ all the same: twice the steps, and the shares of each add up to a half. With an odd $k$ the receipts look right.
 #
-# On several devices an odd $k$ above 1 is wrong, too (unless `sync_each_batch` is set): in each micro-batch that steps, but for an epoch's last one, the first model's block still says that nothing is to be averaged, and this model steps with gradients that differ from device to device.
+# On several devices any $k$ above 1, odd or even, has another fault (unless `sync_each_batch` is set): in each micro-batch that steps, but for an epoch's last one, the first model's block still says that nothing is to be averaged, and this model steps with gradients that differ from device to device.
 #
 # **Cure**: one block for all models.
 #

@@ -97,7 +97,7 @@ reveal(
 #
 # ### 16. The first token is nobody's target
 #
-# **Reported**: [transformers, pull request 46204](https://github.com/huggingface/transformers/pull/46204) (May 2026): the Trainer counted labels, but a language model predicts only those from the second on. Each text counted one too many, and every gradient was too short by that.
+# **Reported**: [transformers, pull request 46204](https://github.com/huggingface/transformers/pull/46204) (May 2026): the Trainer counted labels, but a language model predicts only those from the second on. A text whose first label is not -100 counted one too many, and the gradients were too short by that.
 #
 # It was mended for models whose loss is known by name. **Predict**: is GPT-2 among them? Four texts of 8 tokens have 28 targets.
 
@@ -430,7 +430,7 @@ with one_process():
 #
 # Neither of its two causes is in this model: no parameter is used outside `forward`, or by two checkpoints. The search follows the graph of the output, and a reentrant checkpoint hides what is inside it. So `second` looks unused and is ticked off; then the backward pass inside the backward pass reports its gradient all the same.
 #
-# **Cure**: `use_reentrant=False`. Where every parameter gets a gradient, no parameter is in two checkpoints and the model goes forward once, leaving out the search is a cure as well. The message itself proposes a third, `_set_static_graph()`, which is the argument `static_graph=True` today; it holds where each step uses the same parameters.
+# **Cure**: `use_reentrant=False`. The message itself proposes another, `_set_static_graph()`, which is the argument `static_graph=True` today. It asks that each step uses the same parameters. Here it is tried without accumulation; with `no_sync` from the first window on, torch 2.13 stops with an internal error.
 
 # %%
 with one_process():
@@ -439,7 +439,7 @@ with one_process():
         print(f"static graph,     reentrant {reentrant!s:5}: {outcome}")
 
 # %% [markdown]
-# In [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) the same message's second cause is true: the model goes forward twice before one backward pass. There `use_reentrant=False` or the static graph cures it, and leaving out the search does not.
+# In [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) the same message's second cause is true: the model goes forward twice before one backward pass. There leaving out the search does not help; `use_reentrant=False` does.
 #
 # **Versions**: torch 1.10.0 (FocalNet's report) and 2.13.
 #
