@@ -485,7 +485,7 @@ for run in (predicted[1], mixed):
 # - Training memory is weights, gradients, optimizer state, activations, and a little that is temporary.
 # - With `float32` weights and AdamW the first three take 16 bytes per weight in the optimizer's step, at any batch size, in mixed precision too. On a card torch's default update takes 4 more for a moment.
 # - Activations grow with the batch. They are what two of the three techniques of this course make smaller.
-# - A peak is a moment: at the turn from forward to backward, or in the optimizer's step.
+# - A peak is a moment. With AdamW's default update it lies at the turn from forward to backward, or in the optimizer's step.
 # - A training run fits only if both peaks fit; on a card the allocator and the context take some more. Seconds are yours alone.
 #
 # Next: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb), a large batch in small portions.

@@ -433,8 +433,8 @@ print(
 )
 
 # %% [markdown]
-# With SGD, 1 x 2 and 1 x 3 need *more* than the batch that they replace. The rule: $1 \times k$ takes away the activations of $k - 1$ samples, and adds one copy of the gradients that must wait.
-# It pays once the first is more than the second. AdamW hides the price here, since its peak lies in the optimizer's step, where all gradients are there anyway; then there is nothing to gain until the large batch's activations rise above that step.
+# With SGD, 1 x 2 and 1 x 3 need *more* than the batch that they replace. A rule of thumb: $1 \times k$ pays once the activations of $k - 1$ samples are more than one copy of the gradients.
+# AdamW hides the price here: its default update on a CPU needs room for a moment, more than one review's activations, so the peak stays in the optimizer's step. Then there is nothing to gain until the large batch's activations rise above that step.
 #
 # **Accumulation reduces what grows with the batch: activations, and what is temporary beside them.** If weights, gradients and optimizer state alone do not fit, it cannot help.
 #
@@ -805,7 +805,7 @@ for parts in (1, 4):
 # %% [markdown]
 # Layer normalisation works inside each sample, so it is the same; that is what BERT uses, and one reason why accumulation suits Transformers.
 #
-# **Dropout** does not look beyond the sample. But with the same seed the random numbers are drawn in another order, so each review gets other masks:
+# **Dropout** does not look beyond the sample. But with the same seed the random numbers are drawn in another order, so the masks are not the same:
 
 
 # %%

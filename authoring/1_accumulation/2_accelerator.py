@@ -363,7 +363,7 @@ print("one block, accumulate(model, second)")
 print_receipts(receipts_of(train_two_models(Accelerator.accumulate)))
 
 # %% [markdown]
-# With a block each, a window is half as long and its shares are still quarters (accelerate issue #668; `accumulate` takes several models since pull request #1708).
+# With a block each, the windows of four are cut in half, and their shares are still quarters (accelerate issue #668; `accumulate` takes several models since pull request #1708).
 #
 # Cutting a batch of the data loader into pieces inside the block is the same mistake as two micro-batches in it. Give the data loader the size of a micro-batch instead.
 #

@@ -546,7 +546,7 @@ plot_compare(
 #
 # ## Why so few have noticed
 #
-# Most people train with AdamW. It divides the gradient by its own running size, so a factor in the gradient cancels. SGD takes the factor as it is; and clipping compares the gradient with a fixed length, so the factor changes what is cut.
+# Most people train with AdamW. It divides the gradient by its own running size, so a factor that is the same at every step cancels. SGD takes the factor as it is; and clipping compares the gradient with a fixed length, so the factor changes what is cut.
 #
 # Each row below trains twice, as it comes and cured. *Moved* is the distance of the weights at the end from those at the start. *Apart* is the distance of the two ends from each other, in percent of how far the cured one has moved. *Steps cut* counts the steps, out of 4, at which clipping cut the gradient.
 
@@ -602,7 +602,7 @@ print("AdamW, not clipped, with an epsilon of 1e-30: apart", row[2])
 
 # %% [markdown]
 # - SGD takes the factor as it is: a learning rate that is $k$ times too large. (The distance grows by more than $k$, because after the first step the gradients are different, too.)
-# - AdamW moves as far with it as without. (The ends are a little apart because of *epsilon*, a small number that AdamW adds to its divisor: beside gradients next to zero it counts, and there the factor does not cancel. The last line has an epsilon that is nearly nothing.) The learning curve looks healthy; only the logged loss and `grad_norm` are $k$ times too large.
+# - AdamW, not clipped, moves as far with it as without, since all windows here are whole. (The ends are a little apart because of *epsilon*, a small number that AdamW adds to its divisor: beside gradients next to zero it counts, and there the factor does not cancel. The last line has an epsilon that is nearly nothing.) The learning curve looks healthy; only the logged loss and `grad_norm` are $k$ times too large.
 # - Clipping at 1.0 is the Trainer's *default*. It also cuts gradients that are too long only because of the factor. The cut differs from step to step, so the steps weigh differently, and with AdamW too it becomes another training run.
 #
 # Dividing the learning rate by $k$ is therefore no cure: wrong for AdamW, useless against clipping, and wrong in the last, shorter window, where the factor is not $k$.
