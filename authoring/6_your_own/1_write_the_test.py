@@ -152,7 +152,7 @@ for name, train in wrong.items():
 # Counting steps sees none of them. The length of the first gradient sees a factor: the sum of the window is too long, and a part of one micro-batch's gradient is too short. It misses the loop that zeroes inside the window and does not divide. That one steps with the gradient of a single micro-batch, which is somewhat longer than the mean and points elsewhere. And it misses the loop that goes wrong from the second step on.
 #
 # So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged before any division is right at the first step of all four loops, and later shows only what the steps did to the weights.
-# Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With AdamW, with Adam without its own `weight_decay`, or where every gradient is cut, a loop without the division ends close to the right one.
+# Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With windows of one length under AdamW (or Adam without its own `weight_decay`), or where every gradient is cut, a loop without the division ends close to the right one.
 #
 # ## How close is the same?
 
