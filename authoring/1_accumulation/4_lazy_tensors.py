@@ -97,7 +97,7 @@ print(f"loss {loss.item():.4f}")
 # %% [markdown]
 # ## Compile once, run often
 #
-# Compiling is expensive. It is worth it because a training loop records the same graph again and again, with other data. The backend keeps each compiled graph under its *shape*: operations, connections, sizes.
+# Compiling is expensive. It is worth it because a training loop records the same graph again and again, with other data. The backend keeps each compiled graph under its *shape*: operations with their fixed arguments (a dimension, where a slice begins), connections, types and sizes.
 # Counters tell what happened: `UncachedCompile` counts graphs that were compiled and run, `CachedCompile` graphs that were found in the cache and only run. Their sum is the number of *executions*. The operations are counted as the lines of all graphs, those of `device_data` too.
 
 

@@ -494,7 +494,7 @@ for reentrant in (False, True):
     )
 
 # %% [markdown]
-# The text models of transformers (those that take `input_ids`) are protected: their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The switch alone also chooses `use_reentrant=False`. A dictionary of settings replaces that choice: write `use_reentrant` into it, or torch takes the reentrant variant. The second line below counts torch's warnings.
+# The text models of transformers are protected while they are given `input_ids` (not `inputs_embeds`): their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The switch alone also chooses `use_reentrant=False`. A dictionary of settings replaces that choice: write `use_reentrant` into it, or torch takes the reentrant variant. The second line below counts torch's warnings.
 
 # %%
 model = small_bert(seed=0, use_cache=False)

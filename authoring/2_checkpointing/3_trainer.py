@@ -408,7 +408,7 @@ plot_checkpointed_layers(
 # %% [markdown]
 # The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So by FLOPs there is no best $n$: take the largest one that fits. By seconds it may be another setting, and the next section measures that.
 #
-# Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundaries of checkpointed layers to the processor's memory and back, for every micro-batch. (Their bytes, where every layer is checkpointed, are printed above the picture.) What that costs in seconds the course has not measured.
+# Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundary of each checkpointed layer, and with padding the attention mask once a layer, to the processor's memory and back, for every micro-batch. (The boundaries' bytes, where every layer is checkpointed, are printed above the picture.) What that costs in seconds the course has not measured.
 #
 # (The picture's axis of memory begins at 6000 MiB: the steps are smaller than they look.) The published figures stand where their settings are on the axis of FLOPs; the published table has no points between.
 #

@@ -132,7 +132,7 @@ pd.DataFrame(rows).T
 #
 # Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much memory for activations it may use, as a share: 1 is what the compiler would take by its own choice, 0 only the inputs, and 0.5 the inputs and half of what its own choice keeps beyond them. It then saves what spares most work within that budget.
 #
-# The knob used here, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. PyTorch 2.13 also has it in public, as a prototype: `torch.autograd.graph.region_activation_memory_budget`, a `with` inside the compiled function. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
+# The knob used here, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. PyTorch 2.13 also has it in public, as a prototype: `torch.autograd.graph.region_activation_memory_budget`, a `with` inside the compiled function, around the whole of it. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
 
 
 # %%

@@ -106,6 +106,12 @@ def test_pictures_say_what_they_show():
     assert picture.png().startswith(b"\x89PNG")
 
 
+def test_a_row_of_graphs_ends_at_its_number_of_operations():
+    picture = plot_graphs_run({"many": [(30, True)] * 20, "one": [(600, True)]})
+    *many, one = picture.axes[0].patches
+    assert many[-1].get_x() + many[-1].get_width() == one.get_width() == 600
+
+
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     from torch._lazy import mark_step
 

@@ -107,7 +107,6 @@ def plot_graphs_run(loops: Mapping[str, Sequence[tuple[int, bool]]]) -> Picture:
 
     A block is as wide as its graph is large; those that had to be compiled are dark.
     """
-    gap = 0.004 * max((sum(size for size, _ in graphs) for graphs in loops.values()), default=1)
     words = "; ".join(f"{name}: {len(graphs)} graphs" for name, graphs in loops.items())
     with course_style():
         picture = Picture(8.4, 0.75 * len(loops) + 0.75, words)
@@ -123,10 +122,11 @@ def plot_graphs_run(loops: Mapping[str, Sequence[tuple[int, bool]]]) -> Picture:
                         size,
                         0.42,
                         facecolor=NEW_GRAPH if compiled else CACHED_GRAPH,
-                        edgecolor="none",
+                        edgecolor="white",  # parts the blocks and takes no room on the axis
+                        lw=1,
                     )
                 )
-                x += size + gap
+                x += size
             axes.text(
                 0,
                 0.5 - row,
