@@ -391,6 +391,7 @@ def test_a_cluster_that_is_lost_is_a_sentence_and_the_same_command_goes_on(
         (f"trainlean-another machine-{2**22 + 7}", True, None),
         ("", True, None),  # the user's own
     ],
+    ids=["killed", "killed and gone", "at work", "another machine's", "the user's"],
 )
 def test_clusters_that_a_killed_run_has_left_are_stopped(name, answers, done):
     """Those of runs that live, of other machines and of others stay."""
