@@ -287,7 +287,7 @@ for inputs, targets in in_twos:
 # - `loss_function(outputs, targets)` returns the mean over the micro-batch.
 # - After each complete window the optimizer steps once, with the gradient that the large batch of the whole window would have.
 # - Never hold the activations of more than one micro-batch. The micro-batches themselves may be held; they stay as they are.
-# - Weights may be shared or frozen. Every `.grad` is `None` at the start (a frozen weight's stays so), and nothing of a window is left for the next.
+# - Weights may be shared or frozen. Every `.grad` is `None` at the start, and backward gives a frozen weight none. Nothing of a window is left for the next.
 
 
 # %%
@@ -742,7 +742,7 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 #
 # - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; both numbers differ from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
 # - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count, and a micro-batch may have no others.
-# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window and the model's mode stay as they are. Every `.grad` is `None` at the start, and a frozen weight's stays so.
+# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window and the model's mode stay as they are. Every `.grad` is `None` at the start, and backward gives a frozen weight none.
 
 
 # %%

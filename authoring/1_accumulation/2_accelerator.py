@@ -278,7 +278,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 #
 # - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
 # - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`, that of all parameters together. No micro-batch is left without a step.
-# - The activations of one micro-batch are held at a time. Every `.grad` is `None` at the start, and a frozen weight's stays so.
+# - The activations of one micro-batch are held at a time. Every `.grad` is `None` at the start, and backward gives a frozen weight none.
 # - `accelerator.clip_grad_norm_(model.parameters(), max_norm)` clips at once, whenever it is called. It does not wait for the end of the window as `step` does.
 
 

@@ -97,7 +97,7 @@ print(f"loss {loss.item():.4f}")
 # %% [markdown]
 # ## Compile once, run often
 #
-# Compiling is expensive. It is worth it because a training loop records the same graph again and again, with other data. The backend keeps each compiled graph under its *shape*: operations with their fixed arguments (a dimension, where a slice begins), connections, types and sizes.
+# Compiling is expensive. It is worth it because a training loop records the same graph again and again, with other data. The backend keeps each compiled graph under its *shape*: operations with their fixed arguments (a dimension, where a slice begins), connections, types and sizes, and which results some tensor still stands for.
 # Counters tell what happened: `UncachedCompile` counts graphs that were compiled and run, `CachedCompile` graphs that were found in the cache and only run. Their sum is the number of *executions*. The operations are counted as the lines of all graphs, those of `device_data` too.
 
 
@@ -259,7 +259,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# They run the few operations that prepare the mask. (Each input of an operator that waits is a graph of its own, so there are more graphs than fallbacks.) Nothing else ran with them: the forward and backward passes of the whole window waited for the mark, which ran them as one graph.
+# They run the few operations that prepare the mask. (A fallback runs each of its inputs that still waits as a graph of its own, so there are more graphs than fallbacks.) Nothing else ran with them: the forward and backward passes of the whole window waited for the mark, which ran them as one graph.
 # That is cheap, because little leads to a mask. An operator that needs a gradient and falls back runs the passes that lead to it; you will meet one when you clip.
 #
 # The cure is to leave that code nothing to do. A mask that is ready, with 0 where a token may be looked at and the most negative number where not, goes through untouched:

@@ -436,7 +436,7 @@ def runs_twice_alike(block, *inputs):
 check(runs_twice_alike)
 
 # %% [markdown]
-# `torch.utils.checkpoint` itself notices only fewer tensors, or other shapes, types or devices. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later. (And it is strict: `checkpoint` stops its second run early, so what a block changes at its very end happens once.)
+# `torch.utils.checkpoint` itself notices only fewer tensors, or other shapes, types or devices. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later. (And it is strict: with `use_reentrant=False`, `checkpoint` stops its second run early, so what a block changes at its very end happens once.)
 #
 # ## Frozen embeddings and integer inputs
 #
@@ -634,7 +634,7 @@ print("same weights to 1e-6:", bool((plain_weights - lean_weights).abs().max() <
 # %% [markdown]
 # Fewer activations, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP sends gradients in groups, called *buckets*, so a step may take more than one all-reduce.) Gradients are sent when they are ready, and checkpointing only makes them ready a little later.
 #
-# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; a model with such parameters needs it, or, without accumulation, `static_graph=True`, if they are the same ones in every step. So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block is recomputed and then has a backward pass of its own, *within* the model's.
+# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; a model with such parameters needs it. (Where they are the same ones in every step and nothing is accumulated, `static_graph=True` does as well: it tells DDP that every step looks the same.) So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block is recomputed and then has a backward pass of its own, *within* the model's.
 
 # %%
 # %%px
@@ -672,7 +672,7 @@ for settings in (
         print(f"{name:13} {settings}: {attempt(run_blocks, prepare, **settings)}")
 
 # %% [markdown]
-# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` tells it that every step looks the same, and helps here, where nothing is accumulated; `use_reentrant=False` alone has no problem to begin with. (For models of transformers the Trainer sets `find_unused_parameters` to false when checkpointing is on, unless you set it yourself.)
+# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` helps here, where nothing is accumulated; `use_reentrant=False` needs no help, not even with accumulation. (For models of transformers the Trainer sets `find_unused_parameters` to false when checkpointing is on, unless you set it yourself.)
 
 # %%
 stop_devices()

@@ -608,7 +608,7 @@ def measure_point(micro_batch, accumulation_steps, checkpointing="off"):
 explorer(points[SHORT], measure=measure_point, budget=budget)
 
 # %% [markdown]
-# So both can be right. **Slower with the same micro-batch. With the same memory faster, if small micro-batches leave the device waiting**, and slower if they do not. Where your picture is too noisy to tell, it decides neither, and the counts of operations and FLOPs remain. How it comes out on a graphics card is not measured here. The published rows with and without checkpointing have the same micro-batch, so they could only show the price.
+# So both can be right. **Slower with the same micro-batch. With the same memory faster, if small micro-batches leave the device waiting**, and slower if they do not. Where your picture is too noisy to tell, it decides nothing; the counts of operations and FLOPs remain. How it comes out on a graphics card is not measured here. The published rows with and without checkpointing have the same micro-batch, so they could only show the price.
 #
 # ## The same weights
 #

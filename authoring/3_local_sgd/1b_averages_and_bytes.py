@@ -450,7 +450,7 @@ communication_table(runs[1:], by_kind=False)
 #
 # Accumulation saves bytes as well: with $k$ micro-batches for each step there are $k$ times fewer steps to meet at. But it makes the batch $k$ times larger. Local SGD keeps the batch and the number of steps.
 #
-# What it does **not** save is memory: the whole model stays on every rank. (DDP even takes more than one device alone. Its buckets are as large as all gradients, and they are there all the time. With `gradient_as_bucket_view=True` the gradients lie in them; that saves a second copy where all gradients are there, and hardly anything at this model's peak, where they have only begun.)
+# What it does **not** save is memory: the whole model stays on every rank. (DDP even takes more than one device alone. Its buckets are as large as all gradients, and they are there all the time. With `gradient_as_bucket_view=True` the gradients lie in them. That saves a second copy where all gradients are there, so at the peak of a run that accumulates; in the runs above it saves hardly anything, since at their peak the gradients have only begun.)
 #
 # ### Exercise: count without running
 #

@@ -683,7 +683,7 @@ print(f"{checkpointed_size / plain_size:.1f} times as many as without")
 reveal("sequences at once with checkpointing", checkpointed_size, "sequences", "predicted")
 
 # %% [markdown]
-# A checkpointed layer keeps only its input of each sequence; in the backward pass one layer at a time has all of its activations again. It costs one more forward pass, here a third more FLOPs, at any size.
+# A checkpointed layer keeps only its input of each sequence; in the backward pass one layer at a time has all of its activations again. Checkpointing costs one more forward pass, here a third more FLOPs, at any size.
 #
 # ### Exercise: choose a row
 #

@@ -227,12 +227,12 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b"), predicted_row
 #
 # Qwen2.5 7B is another case. Weights and AdamW's state are there at every moment. Three moments compete for the rest:
 #
-# - When the forward pass ends, autocast still holds a bf16 copy of each trained matrix that it has used, beside two and a half copies of the logits: in bf16, in float32, and the logarithm of the softmax.
+# - When the forward pass ends, autocast still holds a bf16 copy of each trained matrix that it has multiplied with, beside two and a half copies of the logits: in bf16, in float32, and the logarithm of the softmax.
 # - When the backward pass begins, the bf16 copies are gone but for the head's, and there are three copies of the logits.
 # - Near its end, there are the gradients of most weights.
 #
 # With 4 texts it is the last (the gradients are not 0 at the peak), with 5 the first. The logits decide where few weights are trained: with an adapter, in the next lesson. What is frozen has no gradient, and autocast holds no copy of it. (Autograd keeps one, frozen or not, where a gradient passes through the matrix outside of a checkpoint: here the head's.) With accumulation all gradients are there from the second micro-batch on, *beside* the larger of the first two.
-# So, with all layers checkpointed, *count the copies of the logits, the gradients, and under autocast 2 bytes for each weight that is trained or in the head*. A copy of the logits grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
+# So, with all layers checkpointed, *count, beside the layers' inputs, the copies of the logits, the gradients, and under autocast 2 bytes for each trained weight of a layer and each weight of the head*. A copy of the logits grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
 #
 # (Configurations: Llama 3.2 1B and Qwen2.5 7B as their makers published them.)
 #

@@ -136,11 +136,11 @@ def cured_windows(answer, seed):
         scheduler = LambdaLR(optimizer, schedule)
         recorder = Recorder(model, optimizer)
         k = case.accumulation_steps
-        with Held(model) as held:
+        with Held(model, model.last) as held:
             answer(model, optimizer, scheduler, lopsided_loss, micro_batches, k)
         # Before the steps: of a window that goes forward at once the passes are counted as micro-batches.
-        shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
-            held.peak / one
+        shown[f"the most micro-batches whose activations are held at once ({case})"] = max(
+            1, held.passes, round(held.peak / one)
         )
         shown |= training(case, recorder)
         shown[f"how often the schedule moved ({case})"] = scheduler.last_epoch
@@ -201,10 +201,10 @@ def cured_average(answer, seed):
         one = bytes_of_a_pass(model, micro_batches[0])
         recorder = Recorder(model, optimizer)
         k, loss = case.accumulation_steps, lopsided_loss
-        with Held(model) as held:
+        with Held(model, model.last) as held:
             answer(model, average, optimizer, loss, micro_batches, k, case.max_norm, case.decay)
-        shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
-            held.peak / one
+        shown[f"the most micro-batches whose activations are held at once ({case})"] = max(
+            1, held.passes, round(held.peak / one)
         )
         shown |= training(case, recorder)
         shown[f"the average of the weights at the end ({case})"] = all_weights(average)

@@ -893,3 +893,44 @@ def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
         if (i + 1) % k == 0 or i + 1 == n:
             optimizer.step()
             optimizer.zero_grad()
+
+
+# %% cured_average: right
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+
+    def loss_of(values, inputs, targets):
+        return loss_function(torch.func.functional_call(model, values, (inputs,)), targets)
+
+    for start in range(0, len(micro_batches), k):
+        for inputs, targets in micro_batches[start : start + k]:
+            values = {name: one.detach() for name, one in trained.items()}
+            for name, part in torch.func.grad(loss_of)(values, inputs, targets).items():
+                before = trained[name].grad
+                trained[name].grad = part / k if before is None else before + part / k
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for mean, weight in zip(average.parameters(), model.parameters()):
+                mean.lerp_(weight, 1 - decay)
+
+
+# %% cured_windows: right
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+
+    def loss_of(values, inputs, targets):
+        return loss_function(torch.func.functional_call(model, values, (inputs,)), targets)
+
+    for start in range(0, len(micro_batches), k):
+        window = micro_batches[start : start + k]
+        for inputs, targets in window:
+            values = {name: one.detach() for name, one in trained.items()}
+            for name, part in torch.func.grad(loss_of)(values, inputs, targets).items():
+                part = part / len(window)
+                before = trained[name].grad
+                trained[name].grad = part if before is None else before + part
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
