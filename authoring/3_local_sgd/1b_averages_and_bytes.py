@@ -450,7 +450,7 @@ communication_table(runs[1:], by_kind=False)
 #
 # Accumulation saves bytes as well: with $k$ micro-batches for each step there are $k$ times fewer steps to meet at. But it makes the batch $k$ times larger. Local SGD keeps the batch and the number of steps.
 #
-# What it does **not** save is memory: the whole model stays on every rank. (DDP even takes more than one device alone. Its buckets are as large as all gradients, and they are there all the time. With `gradient_as_bucket_view=True` the gradients lie in them. That saves a second copy where all gradients are there, so at the peak of a run that accumulates; in the runs above it saves hardly anything, since at their peak the gradients have only begun.)
+# What it does **not** save is memory: the whole model stays on every rank. (DDP even takes more than one device alone. Its buckets are as large as all gradients, and they are there all the time.)
 #
 # ### Exercise: count without running
 #
@@ -583,10 +583,9 @@ pd.DataFrame(
 rates, ends = (0.01, 0.03, 0.1), {}
 for seed in range(3):
     for lr in rates:
-        ends["DDP", seed, lr] = loss_of_one(in_order(seed, 16 * replicas)[:steps], lr)
-        ends["H = 32", seed, lr] = loss_curve(32, lr, in_order(seed))[-1][1]
-table = pd.Series(ends).map("{:.3f}".format).unstack([0, 1]).sort_index(axis=1)
-table.rename_axis(columns=["", "order"], index="learning rate")
+        ends[f"DDP, order {seed}", lr] = loss_of_one(in_order(seed, 16 * replicas)[:steps], lr)
+        ends[f"H = 32, order {seed}", lr] = loss_curve(32, lr, in_order(seed))[-1][1]
+pd.Series(ends).map("{:.3f}".format).unstack(0).rename_axis(index="learning rate")
 
 # %% [markdown]
 # One order does not decide it: DDP is best at 0.1 in the first and at 0.01 in the other two. But $H = 32$ ends at 0.01 far above what it reaches at 0.03, in all three. So a learning rate that is good for DDP may be too small for Local SGD: try larger ones, too. (Another model may say otherwise.)

@@ -251,7 +251,7 @@ check(token_weights)
 # %% [markdown]
 # ## The loss in chunks
 #
-# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns goes to `backward`. (The number is counted where the model says `accepts_loss_kwargs = True`, or says nothing and its `forward` takes `**kwargs`, as Llama's does and BERT's, too. In evaluation it is then the number of that batch. In both, the numbers of several devices are added up while `average_tokens_across_devices` is on. Elsewhere it is `None`, and the Trainer divides what was returned by the window's micro-batches, unless the class says that this is done.)
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns goes to `backward`. (The number is counted where the model says `accepts_loss_kwargs = True`, or says nothing and its `forward` takes `**kwargs`, as Llama's does and BERT's, too. In evaluation it is then the number of that batch. In both, the numbers of several devices are added up while `average_tokens_across_devices` is on. For other models the number is `None`, and the Trainer divides what was returned by the window's micro-batches, unless your Trainer's class says that this is done.)
 #
 # ## Exercise: a loss for the Trainer
 #

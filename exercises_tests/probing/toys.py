@@ -163,12 +163,12 @@ class Recorder:
 class Held:
     """What autograd keeps for backward while the context is open: `peak` is the most bytes at one time, weights not counted.
 
-    torch.func refuses to work while that is watched. With `last`, a trained layer whose input is kept, it may: then `passes` is
-    the most forward passes whose input to that layer was there at one time.
+    torch.func refuses to work while that is watched. With `last`, a trained layer whose input is kept, it may: then `inputs_peak`
+    is the most bytes of inputs to that layer that were there at one time.
     """
 
     def __init__(self, model: nn.Module, last: nn.Module | None = None):
-        self.now = self.peak = self.passes = 0
+        self.now = self.peak = self.inputs_peak = 0
         self.last, self.inputs, self.within = last, [], contextlib.ExitStack()
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         self.hooks = torch.autograd.graph.saved_tensors_hooks(
@@ -211,9 +211,10 @@ class Held:
         tensor, functorch = inputs[0], torch._C._functorch
         while functorch.is_functorch_wrapped_tensor(tensor):
             tensor = functorch.get_unwrapped(tensor)
-        self.inputs.append(tensor.untyped_storage()._weak_ref())
-        self.inputs = [one for one in self.inputs if not torch.UntypedStorage._expired(one)]
-        self.passes = max(self.passes, len(self.inputs))
+        storage = tensor.untyped_storage()
+        self.inputs.append((storage._weak_ref(), storage.nbytes()))
+        self.inputs = [one for one in self.inputs if not torch.UntypedStorage._expired(one[0])]
+        self.inputs_peak = max(self.inputs_peak, sum(size for _, size in self.inputs))
 
 
 class _Kept:

@@ -411,10 +411,10 @@ def _where_replicas_differ(run: OwnRun) -> Question | None:
     equal = [step for step in steps if step not in apart]
     if not steps:
         return None
-    behind = "Look behind the outer step where one followed. " if run.outer else ""
+    behind = "Where an outer step followed, take the weights after it. " if run.outer else ""
     same = f"After step {equal[0]} both stood at {here[equal[0]]:.4g}" if equal else ""
     return _after_which(
-        f"This rank made {len(steps)} {run.steps}, and so did the other one. {behind}After which of them did the two go on with different weights?",
+        f"This rank made {len(steps)} {run.steps}, and so did the other one. {behind}After which {run.steps} did the two go on with different weights?",
         (
             apart,
             f"After step {apart[0]} one stood at {here[apart[0]]:.4g} and the other at {there[apart[0]]:.4g}."

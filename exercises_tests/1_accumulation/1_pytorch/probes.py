@@ -66,7 +66,9 @@ def probe_loop(cases):
             )
             # A micro-batch may be cut smaller still.
             shown[f"the most micro-batches whose activations are held at once ({case})"] = max(
-                1, held.passes, round(held.peak / one.peak)
+                1,
+                round(held.inputs_peak / micro_batches[0][0].nbytes),
+                round(held.peak / one.peak),
             )
         return shown
 
@@ -382,12 +384,18 @@ def losses_of_targets(model, micro_batch, reduction):
     )
 
 
+def more_than_one(peak, parts):
+    """Whether what was held at once is nearer to all parts than to the largest."""
+    return peak > (max(parts) + sum(parts)) / 2
+
+
 def token_weighted_backward(answer, seed):
     shown = {}
     for case in WINDOWS:
         model, window = draw_window(case, seed)
-        held_by_each = []
+        held_by_each, of_the_head = [], []
         for micro_batch in window:
+            of_the_head.append(4 * model.head.in_features * micro_batch["input_ids"].numel())
             with Held(model) as one:
                 losses_of_targets(model, micro_batch, "sum")
             held_by_each.append(one.peak)
@@ -401,7 +409,9 @@ def token_weighted_backward(answer, seed):
         shown[f"the weight afterwards ({case})"] = flat(model)
         shown[f"whether the activations of the whole window are held at once ({case})"] = len(
             window
-        ) > 1 and (held.passes > 1 or held.peak > (max(held_by_each) + sum(held_by_each)) / 2)
+        ) > 1 and (
+            more_than_one(held.peak, held_by_each) or more_than_one(held.inputs_peak, of_the_head)
+        )
         shown[f"whether the model stays in its mode ({case})"] = set(modes) == {given}
         shown[f"whether the window is as it was ({case})"] = as_it_was(
             window, draw_window(case, seed)[1]

@@ -313,7 +313,7 @@ def train_with_masters(answer, seed):
             given, draw_masters(case, seed)[1]
         )
         inputs, targets = micro_batches[0]
-        inputs = inputs.to(next(model.parameters()).dtype)  # in whatever type the answer left them
+        model.to(torch.bfloat16)  # whatever types the answer left in it
         loss_in_float32(model(inputs), targets).backward()
         shown[f"whether a backward pass afterwards leaves gradients in the model ({name})"] = all(
             one.grad is not None for one in model.parameters() if one.requires_grad

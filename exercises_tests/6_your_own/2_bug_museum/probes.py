@@ -140,7 +140,7 @@ def cured_windows(answer, seed):
             answer(model, optimizer, scheduler, lopsided_loss, micro_batches, k)
         # Before the steps: of a window that goes forward at once the passes are counted as micro-batches.
         shown[f"the most micro-batches whose activations are held at once ({case})"] = max(
-            1, held.passes, round(held.peak / one)
+            1, round(held.inputs_peak / micro_batches[0][0].nbytes), round(held.peak / one)
         )
         shown |= training(case, recorder)
         shown[f"how often the schedule moved ({case})"] = scheduler.last_epoch
@@ -204,7 +204,7 @@ def cured_average(answer, seed):
         with Held(model, model.last) as held:
             answer(model, average, optimizer, loss, micro_batches, k, case.max_norm, case.decay)
         shown[f"the most micro-batches whose activations are held at once ({case})"] = max(
-            1, held.passes, round(held.peak / one)
+            1, round(held.inputs_peak / micro_batches[0][0].nbytes), round(held.peak / one)
         )
         shown |= training(case, recorder)
         shown[f"the average of the weights at the end ({case})"] = all_weights(average)

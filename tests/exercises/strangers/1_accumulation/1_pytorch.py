@@ -111,6 +111,23 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
         optimizer.step()
 
 
+# %% train_accumulated: wrong, keeps the whole window
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+
+    def loss_of(values, inputs, targets):
+        return loss_function(torch.func.functional_call(model, values, (inputs,)), targets)
+
+    for start in range(0, len(micro_batches), accumulation_steps):
+        inputs, targets = zip(*micro_batches[start : start + accumulation_steps])
+        values = {name: one.detach() for name, one in trained.items()}
+        of_window = torch.func.grad(loss_of)(values, torch.cat(inputs), torch.cat(targets))
+        for name, gradient in of_window.items():
+            trained[name].grad = gradient
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 # %% train_accumulated: wrong, loss not divided
 # the loss is not divided
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
