@@ -703,7 +703,7 @@ choose_segments = (
         {TRY_ALL: f"    return next({FITTING})\n"},
         {TRY_ALL: f"    return [{FITTING}][0]\n"},
         why="Where no number of segments fits, nothing is left to take the smallest or the first of; the answer is None.",
-        hint="What is there to return when no number fits? Your line takes one all the same.",
+        hint="Your line takes a number even where none fits: what is to be returned then?",
     ),
 )
 
