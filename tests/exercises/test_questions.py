@@ -342,7 +342,7 @@ def test_wrong_lines_are_known_mistakes_and_are_named(name):
     assert len(puzzle["wrong"]) >= 3 and not {*right} & {
         puzzle["lines"][i] for i in puzzle["wrong"]
     }
-    own = {one["name"] for one in puzzle["wrong"].values()}
+    own = {*ordering.wrong_lines(find_exercise(name), questions.written("LINES", name)).values()}
     named = {one["name"] for one in puzzle["known"]}
     assert own <= named, "each wrong line alone, in its place, is named with its hint"
     assert not any(one["placed"] in puzzle["accepted"] for one in puzzle["known"])

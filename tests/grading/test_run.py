@@ -389,9 +389,10 @@ def test_a_cluster_that_is_lost_is_a_sentence_and_the_same_command_goes_on(
         (f"{cluster.STARTED_HERE}-{2**22 + 7}", False, "forgotten"),
         (f"{cluster.STARTED_HERE}-{os.getpid()}", True, None),
         (f"trainlean-another machine-{2**22 + 7}", True, None),
+        (f"{cluster.STARTED_HERE}-mine", True, None),
         ("", True, None),  # the user's own
     ],
-    ids=["killed", "killed and gone", "at work", "another machine's", "the user's"],
+    ids=["killed", "killed and gone", "at work", "another machine's", "named so", "the user's"],
 )
 def test_clusters_that_a_killed_run_has_left_are_stopped(name, answers, done):
     """Those of runs that live, of other machines and of others stay."""

@@ -81,8 +81,8 @@ def puzzle_of(exercise: Exercise) -> dict:
         "lines": lines,
         "accepted": [numbered(placed) for placed in accepted(exercise, puzzle)],
         "known": known,
-        "wrong": {lines.index(text): dict(zip(("name", "why"), told, strict=True)) for text, told in wrong.items()},
-    }  # fmt: skip
+        "wrong": [lines.index(text) for text in wrong],
+    }
 
 
 def accepted(exercise: Exercise, puzzle: Puzzle) -> list[Placed]:
@@ -139,14 +139,14 @@ def _end(lines: tuple[tuple, ...], start: int) -> int:
     return next(outside, len(lines))
 
 
-def wrong_lines(exercise: Exercise, puzzle: Puzzle) -> dict[str, tuple[str, str]]:
-    """The lines that these mistakes have and the solution has not: (the mistake's name, why).
+def wrong_lines(exercise: Exercise, puzzle: Puzzle) -> dict[str, str]:
+    """The lines that these mistakes have and the solution has not, each with its mistake's name.
 
     CourseError: the exercise has no such mistake, or that has no line of its own.
     """
     right = {text for text, _ in lines_of(exercise, {})}
     known = {mistake.name: mistake for mistake in exercise.mistakes}
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, str] = {}
     for name in puzzle.mistakes:
         if name not in known:
             raise CourseError(f"{exercise.name} has no mistake {name!r}.")
@@ -159,7 +159,7 @@ def wrong_lines(exercise: Exercise, puzzle: Puzzle) -> dict[str, tuple[str, str]
         if not own:
             raise CourseError(f"The mistake {name!r} of {exercise.name} has no line of its own.")
         for text in own:
-            found.setdefault(text, (name, known[name].why))
+            found.setdefault(text, name)
     return found
 
 

@@ -19,9 +19,8 @@ from trainlean.workspace import CourseError
 TASK_SECONDS = 600  # for one notebook on an engine, its worker's start included
 ASK_SECONDS = 10  # between two questions to the controller
 ANSWER_SECONDS = 60  # for it to answer one
-STARTED_HERE = (
-    f"trainlean-{platform.node()}"  # the name of a run's own cluster, before the run's process
-)
+# The name of a cluster that a run has started by itself, before the number of the run's process.
+STARTED_HERE = f"trainlean-{platform.node()}"
 _workers_here: dict[str, WorkerProcess] = {}
 
 
@@ -68,10 +67,10 @@ def _stop_left(manager, profile: str) -> None:
     """Stop the clusters that runs on this machine have started and, being killed, have left."""
     for cluster in manager.load_clusters(profile=profile).values():
         name, _, run = cluster.cluster_id.rpartition("-")
-        if name != STARTED_HERE or psutil.pid_exists(int(run)):
+        if name != STARTED_HERE or not run.isdecimal() or psutil.pid_exists(int(run)):
             continue
         try:
-            cluster.connect_client_sync(timeout=5).close()
+            cluster.connect_client_sync(timeout=ANSWER_SECONDS).close()
         except Exception:  # nothing of it is left, and the processes in its file may be others now
             cluster.remove_cluster_file()
         else:

@@ -13,7 +13,7 @@ export function judge(puzzle, given) {
   if (accepted.some((one) => same(one, placed))) return { right: true, mistake: "", says: "Right. Now fold this away and write it yourself." };
   const named = known.find((one) => arrangements(puzzle, one.placed).some((other) => same(other, placed)));
   if (named) return { right: false, mistake: named.name, says: `${capital(named.name)}. ${named.why} ${named.hint}` };
-  const first = placed.findIndex(([line]) => line in wrong);
+  const first = placed.findIndex(([line]) => wrong.includes(line));
   if (first >= 0) {
     // Its mistake is not told: some mistakes change two lines, and each of these alone, or anywhere else, does something else.
     return { right: false, mistake: "", says: `Line ${first + 1}, \`${lines[placed[first][0]]}\`, is one of the wrong ones: no right order known here has it.` };
@@ -32,7 +32,7 @@ export function judge(puzzle, given) {
 /** A known mistake's arrangement; where it only has wrong lines in place of the solution's, that in every accepted order with the same lines below them. */
 function arrangements({ accepted, wrong }, placed) {
   const solution = accepted[0];
-  const alike = ([line, depth], i) => depth === solution[i]?.[1] && (line === solution[i][0] || line in wrong);
+  const alike = ([line, depth], i) => depth === solution[i]?.[1] && (line === solution[i][0] || wrong.includes(line));
   if (placed.length !== solution.length || !placed.every(alike)) return [placed];
   const given = new Map(solution.map(([line], i) => [line, placed[i][0]]));
   if (placed.some(([line], i) => given.get(solution[i][0]) !== line)) return [placed]; // one of two equal lines is changed
