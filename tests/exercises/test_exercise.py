@@ -111,7 +111,7 @@ def test_each_mistake_by_name(number):
     assert (verdict.why, verdict.hint) == (mistake.why, mistake.hint)
     assert (
         str(verdict)
-        == f"total: wrong, 0 of 2 points\n  {verdict.message}\n  Mistake: {mistake.name}\n  Why: {mistake.why}\n  Hint: {mistake.hint}"
+        == f"total: wrong, 0 of 2 points\n  {verdict.message}\n  A known mistake with the same results: {mistake.name}\n  Why: {mistake.why}\n  Hint: {mistake.hint}"
     )
 
 

@@ -56,7 +56,7 @@ def test_a_search_that_ran_out_of_time_says_so_and_goes_on_with_the_same_seed(sh
     )
     monkeypatch.setattr(feedback, "SEARCH_SECONDS", 60)
     check(answers("loss not divided"), seed=7)
-    assert "Mistake: loss not divided" in repr(shown[1])
+    assert "A known mistake with the same results: loss not divided" in repr(shown[1])
     compared = {key for key in feedback._compared if key[:2] == ("train_accumulated", 7)}
     assert len(compared) == len(feedback._compared) > 2
     check(answers("right"), seed=8)

@@ -21,6 +21,7 @@ from trainlean.exercises.verdicts import (
     CRASHED,
     NOT_ATTEMPTED,
     RIGHT,
+    SAME_RESULTS,
     WRONG,
     Verdict,
     judge,
@@ -165,7 +166,7 @@ def panel(verdict: Verdict) -> Card:
         lines.append(prose_html(verdict.message))
     if verdict.mistake:
         name = verdict.mistake[:1].upper() + verdict.mistake[1:]  # AdamW stays AdamW
-        lines.append(f"<b>{escape(name)}.</b> {prose_html(verdict.why)}")
+        lines.append(f"{SAME_RESULTS}:<br><b>{escape(name)}.</b> {prose_html(verdict.why)}")
     folded = {
         "A hint": prose_html(verdict.hint),
         "Where it was raised": code_html(verdict.traceback),

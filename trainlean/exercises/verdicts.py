@@ -17,6 +17,7 @@ NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = (
     "right",
     "cannot be checked here",
 )
+SAME_RESULTS = "A known mistake with the same results"  # results were compared, no code was read
 NOTHING_YET = "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell."
 
 
@@ -43,7 +44,7 @@ class Verdict:
             return head
         parts = {
             "": self.message,
-            "Mistake: ": self.mistake,
+            f"{SAME_RESULTS}: ": self.mistake,
             "Why: ": self.why,
             "Hint: ": self.hint,
         }

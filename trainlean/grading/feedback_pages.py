@@ -5,7 +5,7 @@ from pathlib import Path
 
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.feedback import OUTCOME_COLOURS
-from trainlean.exercises.verdicts import NOT_ATTEMPTED, RIGHT, Verdict
+from trainlean.exercises.verdicts import NOT_ATTEMPTED, RIGHT, SAME_RESULTS, Verdict
 from trainlean.grading.names import file_names
 from trainlean.grading.rows import Row
 from trainlean.grading.sheets import number
@@ -67,7 +67,7 @@ def _exercise_part(exercise: Exercise, verdict: Verdict | None) -> str:
         lines.append(f"<p>{html.escape(verdict.message)}</p>")
         if verdict.mistake:
             lines.append(
-                f"<p><b>{html.escape(verdict.mistake[:1].upper() + verdict.mistake[1:])}.</b> {html.escape(verdict.why)}</p>"
+                f"<p>{SAME_RESULTS}: <b>{html.escape(verdict.mistake[:1].upper() + verdict.mistake[1:])}.</b> {html.escape(verdict.why)}</p>"
             )
         if outcome != NOT_ATTEMPTED:
             folded = {
