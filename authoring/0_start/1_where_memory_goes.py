@@ -11,13 +11,13 @@
 # In January 2022 Hugging Face published a measurement. BERT-large was trained on a graphics card with 16 GB, four sequences of 512 tokens at a time.
 # Its weights take about 1.3 GB. The card reported 14,949 MB in use.
 #
-# Where is the rest? By the end of this lesson you can answer that for any model, without the card.
+# Where is the rest? By the end of this lesson you can answer that, without the card.
 #
-# Every training run spends three things, and the whole course is about trading one for another:
+# Training spends three things, and the course is about trading one for another:
 #
 # - **memory**: bytes that must be there at the same time,
 # - **computation**: floating-point operations (FLOPs),
-# - **communication**: bytes that several devices send each other. On one device it is zero, so the course comes to it when you have two.
+# - **communication**: bytes that several devices send each other. The course comes to it when you have two.
 
 # %%
 import torch
@@ -66,7 +66,7 @@ print({name: tuple(tensor.shape) for name, tensor in batch.items()})
 
 # %% [markdown]
 # The model is a small BERT: the same architecture as BERT-large, with 4 layers instead of 24 and a width of 128 instead of 1024.
-# Its weights start from random numbers with a fixed seed, so you see the same figures as this text.
+# Its weights start from random numbers with a fixed seed.
 
 # %%
 model = small_bert(seed=0)
@@ -91,8 +91,8 @@ guess("peak memory as a multiple of the weights", my_guess, "times")
 # %% [markdown]
 # ## Measure
 #
-# `Meter` watches whatever training code runs inside its `with` block. It notes when each tensor is created and freed, and sorts the bytes into five categories. (What an operation needs inside itself for a moment, without making a tensor, is not seen.)
-# Two steps are enough: the first creates the optimizer's state, the second is like all that follow.
+# `Meter` watches the training code that runs inside its `with` block. It notes when each tensor is created and freed, and sorts the bytes into five categories. (What an operation needs inside itself for a moment, without making a tensor, is not seen.)
+# Two steps are enough here: the first creates the optimizer's state, the second begins with it.
 
 
 # %%
@@ -116,17 +116,17 @@ for category, size in meter.peak.items():
 reveal("peak memory as a multiple of the weights", round(meter.peak_bytes / weights, 2), "times")
 
 # %% [markdown]
-# Read the five lines slowly, since the course comes back to them all the time.
+# Read the five lines slowly. The course comes back to them.
 #
 # - **weights**: the model's parameters (and its buffers: tensors of the model that are not trained).
-# - **gradients**: `parameter.grad`, one number for every weight.
-# - **optimizer state**: AdamW keeps two running averages for every weight.
+# - **gradients**: `parameter.grad`, here one number for every weight.
+# - **optimizer state**: here AdamW's two running averages for every weight.
 # - **activations**: what the forward pass leaves behind because the backward pass needs it.
 # - **temporary**: what an operation needs for a moment only.
 #
-# The first three together are the *training state*: they are there whatever the batch is.
+# The first three together are the *training state*: none of them grows with the batch.
 #
-# The peak is one moment. What is not alive at that moment does not count, which is why gradients can be small in the table above.
+# The peak is one moment. What is not alive at that moment does not count, which is why gradients are small in the table above.
 # Look at the whole of it.
 #
 # ## Two training steps, operation by operation
@@ -139,12 +139,12 @@ plot_timeline(meter.timeline)
 # and gradients grow in their place. The optimizer's step makes its state the first time; from then on the state stays.
 #
 # So there are two peaks to watch. One lies where forward turns into backward: activations are at their largest. The other lies in the optimizer's step: gradients and state are all there.
-# Which one is higher depends on the batch.
+# Which one is higher depends on the batch, as you see now.
 #
 # ## What grows with the batch
 #
 # Train the same model with batches of 1, 4, 8, 16 and 32 reviews. `measure` calls a function that trains from scratch:
-# once under the meter, then again with nothing attached, for the time. So counting cannot slow down what is timed.
+# once under the meter, then again with nothing attached, for the time. So counting does not slow down what is timed.
 
 # %%
 runs = [
@@ -163,15 +163,15 @@ summary(runs)
 
 # %% [markdown]
 # A row is a `Run`: what was trained, and what it cost. Seconds are the median of three repeats, with the fastest and the slowest in brackets; yours differ from anyone else's.
-# Memory, steps and FLOPs are counts: on the CPU, and with the same versions of the libraries, they are the same on every machine (tried on x86_64 only). FLOPs are those of matrix products, nearly all that a Transformer computes (a GFLOP is a thousand million).
-# The meter counts on a graphics card, too, where a few other tensors are kept; `benchmarks/on_a_gpu.py` compares it with that card's allocator.
+# Memory, steps and FLOPs are counted, not timed. FLOPs are those of matrix products (a GFLOP is a thousand million).
+# `benchmarks/on_a_gpu.py` compares the meter with a graphics card's allocator.
 
 # %%
 plot_memory(runs)
 
 # %% [markdown]
-# Weights and optimizer state keep their length. Activations double when the batch doubles. At the smallest batch the peak lies in the optimizer's step, where no layer's activations are left (what is still counted as such is the batch itself, the numbered reviews):
-# that is the other one of the two peaks. The numbers, from batch 4 on:
+# Weights and optimizer state keep their length. At the smallest batch the peak lies in the optimizer's step, where no layer's activations are left (what is still counted as such is the batch itself, the numbered reviews).
+# From batch 4 on, activations double when the batch doubles. The numbers:
 
 # %%
 for run in runs[1:]:
@@ -187,12 +187,12 @@ print(
 )
 
 # %% [markdown]
-# What is temporary at the turn grows with the batch as well; it is small. The peak in the optimizer's step is the same at every batch (but for the numbered reviews, of which a larger batch has more), and no smaller batch gets below it.
+# What is temporary at the turn grows with the batch as well; it is small. The optimizer's step needs the same at batch 1 and at batch 16, but for the numbered reviews.
 #
-# That is the whole opportunity. **Memory that grows with the batch can be split into smaller portions** (accumulation, the next unit).
-# **Memory that is kept for later can be thrown away and computed again** (checkpointing, the unit after it).
+# Two techniques begin here. **Memory that grows with the batch can be split into smaller portions** (accumulation, the next unit).
+# **Activations that are kept for later can be thrown away and computed again** (checkpointing, the unit after it).
 #
-# The optimizer's step needs more than the training state: AdamW's update wants room, and how much depends on how it goes through the weights.
+# The optimizer's step may need more than the training state. How much depends on how AdamW's update goes through the weights:
 
 # %%
 for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
@@ -203,7 +203,7 @@ for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
     print(f"{settings}: temporary {room:.2f} x the weights, in all {in_all:.1f} bytes per weight")
 
 # %% [markdown]
-# With `foreach=False`, the default on a CPU, AdamW takes tensor after tensor, with room for twice to three times the largest. With `foreach=True`, the default on a graphics card, it takes all at once: one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
+# With `foreach=False`, the default on a CPU, AdamW takes tensor after tensor. With `foreach=True`, the default on a graphics card, it takes all at once: here one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
 #
 # ## Exercise: the bytes of a training state
 #
@@ -246,7 +246,7 @@ check(training_state_bytes)
 #
 # ## Exercise: the peak at another batch size
 #
-# *Difficulty* * · *5 minutes* · *Why*: one small measurement tells what a large run will need.
+# *Difficulty* * · *5 minutes* · *Why*: one measurement tells the peak at other batches.
 #
 # Write `peak_at_batch(peak, batch, new_batch)`. `peak` is a dictionary from category to bytes, measured with `batch` samples, with the keys
 # `"weights"`, `"gradients"`, `"optimizer state"`, `"activations"` and `"temporary"` in any order. Return the dictionary for `new_batch` samples, and leave `peak` as it is.
@@ -268,7 +268,7 @@ check(peak_at_batch)
 # %% [markdown]
 # ## Exercise: the largest batch that fits
 #
-# *Difficulty* ** · *7 minutes* · *Why*: this is the question you ask before every training.
+# *Difficulty* ** · *7 minutes* · *Why*: memory is given, and the batch must fit into it.
 #
 # Write `largest_batch(peak, step_bytes, batch, budget)`. It returns the largest whole number of samples with which training never needs more than `budget` bytes. If nothing fits, that is 0. Leave `peak` as it is.
 #
@@ -296,7 +296,7 @@ def largest_batch(peak, step_bytes, batch, budget):
 check(largest_batch)
 
 # %% [markdown]
-# Is a prediction of this kind worth anything? From the run with 16 reviews alone, the peaks at batch 4, 8 and 32, beside those that were measured:
+# Does such a prediction hold? From the run with 16 reviews alone, the peaks at batch 4, 8 and 32, beside those that were measured:
 
 # %%
 measured = {run.settings["micro_batch"]: run for run in runs}
@@ -315,7 +315,7 @@ for size in (4, 8, 32):
 #
 # ## The same with transformers' `Trainer`
 #
-# Many people do not write the loop; they call `Trainer`. The meter does not care who wrote it.
+# Instead of writing the loop you can call `Trainer`. The meter watches it in the same way.
 
 # %%
 import tempfile
@@ -366,14 +366,14 @@ for category, size in trainer_run.peak.items():
     )
 
 # %% [markdown]
-# The same, but for a few batches of reviews that lie ready as numbers; they count as activations here. Who writes the loop does not matter.
+# Nearly the same at this peak, whoever writes the loop.
 #
 # ## Memory against speed
 #
 # Every run is a point: to the right is faster, lower is leaner. The stairs join the runs within the budget that no other such run beats in both; this line is called the *Pareto front*.
 #
-# - **budget**: what lies above the line would be out of memory.
-# - **compare at fixed batch**: only runs with the same *effective batch* (samples to an optimizer step) as the chosen one are drawn in full colour, since only those train alike. The others are pale.
+# - **budget**: what lies above the line does not fit.
+# - **compare at fixed batch**: only runs with the same *effective batch* (samples to an optimizer step) as the chosen one are drawn in full colour. The others are pale.
 # - **compare at fixed memory**: all runs that fit into the budget, whatever their batch.
 #
 # Here each batch is a step of its own, so the micro-batch is the effective batch: `16×1` in the picture is the batch of 16. Choose one that was not measured yet, and press the button to measure it here and now.
@@ -396,9 +396,9 @@ explorer(runs, measure=measure_point)
 # %% [markdown]
 # ## BERT-large, without the card
 #
-# Now the question from the start. BERT-large does not fit comfortably on a laptop, but you do not need its bytes to count them.
+# Now the question from the start. You do not need BERT-large's bytes to count them.
 # PyTorch has *fake tensors*: they have a shape, a type and no memory. `predict_run` trains a BERT-large of 2 layers and one of 3 layers with fake tensors under the same meter, on sequences of 512 tokens.
-# Every layer adds the same amount, so the two tell what 24 layers need.
+# What the third layer adds is taken for each further one, up to 24.
 #
 # The published rows are: 4 sequences at once; 1 at a time with accumulation over 4; and that with checkpointing. You meet both techniques soon.
 
@@ -415,10 +415,10 @@ predicted = [
 plot_memory(predicted)
 
 # %% [markdown]
-# So this is where the rest was: at batch 4 most of it is activations.
+# So, by the prediction, most of the rest at batch 4 is activations.
 #
-# Put the numbers beside the published ones. Those were read from the card's *driver*, the program that runs the card (`nvidia-smi` shows the same).
-# The driver also counts the *CUDA context*, what CUDA itself needs on the card: 1,343 MB on that machine, read while a tensor of one number was all that lay there. What the source calls MB are MiB.
+# Put the numbers beside the published ones. Those were read from the card's *driver*, the program that runs the card.
+# The driver also counts the *CUDA context*, what CUDA itself needs on the card: 1,343 MB on that machine. What the source calls MB are MiB.
 
 # %%
 CONTEXT = 1343  # MiB, measured by the authors of the table with a single number on the card
@@ -433,11 +433,11 @@ for ours, theirs in zip(predicted, published, strict=True):
     )
 
 # %% [markdown]
-# All three predictions are too low, the first one most. They are for today's PyTorch on a CPU. The table was made in 2022 on a card:
-# PyTorch kept other things then than it does now. And the driver counts what PyTorch's *allocator* holds, the part that asks the card for memory in large pieces and hands out portions of them, not only what tensors use.
-# Which of these differences matters, and by how many bytes, is worked out in [the lesson on the published table](../4_whole_picture/1_published_table.ipynb).
+# All three predictions are too low, the first one most. They are for today's PyTorch on a CPU; the table was made in 2022 on a card.
+# And the driver counts what PyTorch's *allocator* holds, the part that asks the card for memory in large pieces and hands out portions of them, not only what tensors use.
+# How many bytes these differences make is worked out in [the lesson on the published table](../4_whole_picture/1_published_table.ipynb).
 #
-# What is certain: the training state has the same proportions at every size. Here it is from the row 1 x 4, where all gradients are there at the peak:
+# The training state of BERT-large, from the row 1 x 4, where all gradients are there at the peak:
 
 # %%
 one_weight = predicted[1].peak
@@ -448,7 +448,7 @@ for category in ("weights", "gradients", "optimizer state"):
     )
 
 # %% [markdown]
-# Many people train with mixed precision today (`bf16=True`): most operations run in 16 bits, while weights that were loaded in 32 bits stay there, and so does their update. Does the training state get smaller?
+# With *mixed precision* (`bf16=True` in the `Trainer`), matrix products run in 16 bits, while weights that were loaded in 32 bits stay there, and so does their update. Does the training state get smaller?
 
 # %%
 mixed = predict_run(
@@ -459,7 +459,7 @@ for run in (predicted[1], mixed):
     print(f"{run.name:12} {4 * state / run.peak['weights']:.0f} bytes of training state per weight")
 
 # %% [markdown]
-# Mixed precision makes many results smaller, and on most graphics cards operations faster. It does not make the training state smaller.
+# No: per weight it stays the same.
 
 # %% [markdown]
 # ## One word for one thing
@@ -483,9 +483,9 @@ for run in (predicted[1], mixed):
 # ## What to keep
 #
 # - Training memory is weights, gradients, optimizer state, activations, and a little that is temporary.
-# - With `float32` weights and AdamW the first three take 16 bytes per weight in the optimizer's step, at any batch size, in mixed precision too. On a card torch's default update takes 4 more for a moment.
+# - With `float32` weights, all trained with AdamW, the first three take 16 bytes per weight in the optimizer's step, in mixed precision too. With `foreach=True`, the default on a card, it is 4 more for a moment.
 # - Activations grow with the batch. They are what two of the three techniques of this course make smaller.
-# - A peak is a moment. With AdamW's default update it lies at the turn from forward to backward, or in the optimizer's step.
-# - A training run fits only if both peaks fit; on a card the allocator and the context take some more. Seconds are yours alone.
+# - A peak is a moment. Here it lay at the turn from forward to backward, or in the optimizer's step.
+# - A training run fits only if both peaks fit; on a card the context takes some more.
 #
 # Next: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb), a large batch in small portions.

@@ -94,10 +94,7 @@ for size in (1, 4, 16):
 
 # %% [markdown]
 # With four times as many reviews the scatter is half, as the rule says.
-# Small batches step in scattered directions; averaging more reviews takes the scatter out.
-#
-# More is not always better: every halving of the scatter costs four times the work for one step.
-# But for models whose gradient is noisy, a batch of a few is too few, and that is where memory stands in the way.
+# So every halving costs four times the reviews for one step. What it costs in memory comes next.
 #
 # ## The memory of a large batch
 #
@@ -136,13 +133,13 @@ for category, size in meter.peak.items():
 reveal("activations at batch 64", round(meter.peak["activations"] / 2**20, 1), "MiB")
 
 # %% [markdown]
-# Sixteen times the batch, sixteen times the activations; the little that is temporary grew as much. Weights and optimizer state did not. (Of the gradients only the first few exist at this peak, where forward turns into backward.) So the plan is clear:
+# Sixteen times the batch, sixteen times the activations; the little that is temporary grew as much. Weights and optimizer state did not. (Of the gradients only the first few exist at this peak, where forward turns into backward.) So the plan:
 # never hold the activations of 64 reviews at once, and still step with the gradient of 64.
 #
 # ## Two batches, by hand
 #
-# First on the smallest model there is: one weight $w$, which should learn to double a number. Eight samples, $y = 2x$, and the loss is the mean of $(w x - y)^2$.
-# The data and the result are those of the example in Accelerate's documentation, so you can find them again in the next lesson.
+# First on a model of one weight $w$, which should learn to double a number. Eight samples, $y = 2x$, and the loss is the mean of $(w x - y)^2$.
+# The example is from Accelerate's documentation; you meet it again in the next lesson.
 
 # %%
 x = torch.arange(1.0, 9.0)
@@ -179,10 +176,10 @@ print(f"after the second micro-batch: {weight.grad.item():.2f}")
 
 # %% [markdown]
 # The second one alone has $-4 \cdot (9 + 16) / 2 = -50$. `.grad` shows $-10 - 50 = -60$: **`backward()` does not set the gradient, it adds to it.**
-# That is usually a nuisance, and the reason why every training loop calls `zero_grad()`. Here it is the whole trick: PyTorch does the adding up. (Run the last cell twice, and its micro-batch is added twice. The cell with the first one starts again.)
+# That is why a training loop calls `zero_grad()`. Here it is the whole trick: PyTorch does the adding up. (Run the last cell twice, and its micro-batch is added twice. The cell with the first one starts again.)
 #
 # And the activations? `backward()` frees them when it is through with them. When the second forward pass begins, those of the first are gone.
-# (Adding up the *losses* and calling `backward()` once gives the same gradient, and keeps all activations until then. It saves nothing.)
+# (Adding up the *losses* and calling `backward()` once gives the same gradient, and keeps all activations until then.)
 #
 # ## Dividing the loss
 #
@@ -276,10 +273,9 @@ for inputs, targets in in_twos:
 # %% [markdown]
 # Each part is a quarter of its micro-batch's gradient; together they are the $-102$ from above.
 #
-#
 # ## Exercise: the loop
 #
-# *Difficulty* * · *7 minutes* · *Why*: you will write, read and repair this loop for as long as you train models.
+# *Difficulty* * · *7 minutes* · *Why*: the rest of the lesson builds on this loop.
 #
 # Write `train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps)`.
 #
@@ -311,7 +307,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
 check(train_accumulated)
 
 # %% [markdown]
-# `check` trains small models with your loop and with true large batches. Of a wrong answer it says what it saw. `hint(train_accumulated)` helps on request.
+# `check` trains small models with your loop and with true large batches; `hint(train_accumulated)` helps.
 # Where a message speaks of a *cosine*: at 1 two gradients point the same way, at 0 they are at right angles.
 #
 # ## The same training, on BERT
@@ -364,7 +360,7 @@ print(f"moved by training, at most: {largest_difference(at_once, small_bert(seed
 print("differ < 1e-6:", largest_difference(at_once, in_parts) < 1e-6)
 
 # %% [markdown]
-# The same training. Not to the last bit: sums taken in another order round differently, and that is all the difference there is.
+# The same training, up to rounding: the sums are taken in another order.
 
 # %% [markdown]
 # ## What it saves, what it costs
@@ -433,8 +429,8 @@ print(
 )
 
 # %% [markdown]
-# With SGD, 1 x 2 and 1 x 3 need *more* than the batch that they replace. A rule of thumb: $1 \times k$ pays once the activations of $k - 1$ samples are more than one copy of the gradients.
-# AdamW hides the price here: its default update on a CPU needs room for a moment, more than one review's activations, so the peak stays in the optimizer's step. Then there is nothing to gain until the large batch's activations rise above that step.
+# With SGD, 1 x 2 and 1 x 3 need *more* than the batch that they replace. Here $1 \times k$ pays once the activations of $k - 1$ reviews are more than one copy of the gradients.
+# AdamW hides the price here: with 2 and 3 reviews the peak lies in the optimizer's step either way, so there is nothing to gain.
 #
 # **Accumulation reduces what grows with the batch: activations, and what is temporary beside them.** If weights, gradients and optimizer state alone do not fit, it cannot help.
 #
@@ -448,11 +444,11 @@ summary(large_runs)
 plot_memory(large_runs)
 
 # %% [markdown]
-# From 64 at once down to 4 x 16, the bar shrinks to a fraction. From 4 x 16 to 1 x 64 little is left to gain: what remains does not depend on the batch
-# (at 1 x 64 the peak has even moved into the optimizer's step, where no layer's activations are left, only the numbered reviews).
-# And a micro-batch of one makes poor use of most machines; compare the samples per second.
+# From 64 at once down to 4 x 16, the bar shrinks to a fraction. From 4 x 16 to 1 x 64 little is left to gain:
+# at 1 x 64 the peak has moved into the optimizer's step, where no layer's activations are left, only the numbered reviews.
+# And 1 x 64 is the slowest of the four; compare the samples per second.
 #
-# So the rule is: **make the micro-batch as large as memory allows, then accumulate up to the batch you want.** 4 x 16, not 1 x 64.
+# So here **4 x 16, not 1 x 64**: the same batch in less time, for a little more memory.
 #
 # What about time? The FLOPs for a review are exactly the same in all of these runs:
 
@@ -462,12 +458,10 @@ print("the same FLOPs for a review:", len({run.flops / run.samples for run in ru
 
 # %% [markdown]
 # (The meter counts matrix products. What the optimizer computes is not among them.)
-# Accumulation does the same work in smaller pieces. So, compared with the *true* large batch, it saves no work, and pieces that are too small cost time: look at 1 x 64.
-# On the graphics card of the published figures (a V100), 1 x 4 cost the 14 % above.
-# Among the larger pieces the sign may flip: one that fits into the processor's caches may even be a little faster than the whole. Three repeats are few, so run the cell that begins with `large_runs =` again, and believe a difference that comes back each time.
+# Accumulation does the same work in smaller pieces. So, compared with the *true* large batch, it saves no work, and pieces that are too small cost time here: look at 1 x 64.
+# Among the larger pieces the differences are smaller. Three repeats are few, so run the cell that begins with `large_runs =` again, and believe a difference that comes back each time.
 #
-# You may read that accumulation makes training 20 to 30 % *faster* (for instance in transformers' pull request #14935, a guide to speed). That compares runs of one micro-batch size, with accumulation and without it, such as `4 x 16` with `4 x 1`: one optimizer step in place of sixteen.
-# Fewer steps take less time, and it is another training run: sixteen times the batch.
+# Compared with `4 x 1`, `4 x 16` is another training run: sixteen times the batch.
 #
 # Which learning rate does the larger batch want? It takes one step where the small batch took sixteen. How far do 64 reviews move the weights with SGD?
 
@@ -479,10 +473,10 @@ for micro_batch, steps, lr in ((4, 1, 0.005), (4, 16, 0.005), (4, 16, 16 * 0.005
     print(f"{micro_batch} x {steps:2}, learning rate {lr:.3f}: moved by {moved.norm():.3f}")
 
 # %% [markdown]
-# With the old learning rate the weights hardly move. (Here one step with sixteen times the rate goes further than sixteen small ones: each small step already sees what those before it have changed.)
+# With the old learning rate the weights move far less. With sixteen times the rate, one step goes further here than sixteen small ones.
 #
-# For SGD the usual first guess is a rate that grows with the batch and is reached little by little in the first steps, a *warm-up* (Goyal et al. 2017); for AdamW, whose steps do not grow with the gradient, one that grows with the square root of the batch (Malladi et al. 2022).
-# Both fail where the batch is so large that averaging more takes out little noise. They are where a search begins, and no more.
+# For SGD a usual first guess is a rate that grows with the batch and is reached little by little in the first steps, a *warm-up* (Goyal et al. 2017); for Adam, one that grows with the square root of the batch (Malladi et al. 2022).
+# They are where a search begins, and no more.
 #
 # Try the points between. Choose one that was not run, and the button measures it here and now, with the loop above.
 
@@ -495,7 +489,7 @@ explorer(runs, measure=measure_bert)
 # %% [markdown]
 # ## The last, shorter window
 #
-# Data rarely comes in multiples. Ten micro-batches, four to a window:
+# Data need not come in multiples. Ten micro-batches, four to a window:
 
 # %%
 plot_accumulation_window(4, 10)
@@ -525,8 +519,6 @@ mse_loss(alone * in_twos[2][0], in_twos[2][1]).backward()
 print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 
 # %% [markdown]
-# This is no beginner's mistake: until May 2026 a training recipe of NVIDIA's NeMo-Automodel lost the rest of every epoch in this way (its pull request #2257).
-#
 # ## Exercise: to the end
 #
 # *Difficulty* ** · *6 minutes* · *Why*: with a small data set and a large $k$, the last window is a good part of every epoch.
@@ -564,7 +556,7 @@ check(train_accumulated_to_the_end)
 # %% [markdown]
 # ## A published loop, with faults
 #
-# Ratex was Amazon's bridge from PyTorch to a compiler. Its document on gradient accumulation (`docs/grad_accumulation.md`) shows this loop. The names and the loop over epochs are ours:
+# Amazon's library Ratex shows this loop in its document on gradient accumulation (`docs/grad_accumulation.md`). The names and the loop over epochs are ours:
 
 
 # %%
@@ -597,7 +589,7 @@ except TypeError as error:
     print("TypeError:", error)
 
 # %% [markdown]
-# The others do not. Over six micro-batches with $k = 4$ this loop makes two steps in an epoch, which is the right number; the loss falls; nothing is raised.
+# The others do not. Over six micro-batches with $k = 4$ this loop makes two steps in an epoch, which is the right number.
 # Ask instead *which micro-batches* stand behind each step, and by what each of their losses was divided. The loop once more, without the model, over two epochs. The micro-batches are numbered on from one epoch to the next:
 
 
@@ -623,7 +615,7 @@ print(f"left:   {left}")
 # %% [markdown]
 # ## Exercise: read a run
 #
-# *Difficulty* ** · *8 minutes* · *Why*: the loop itself you have now. From here on you will copy loops from documents and find them in libraries, and counting their steps proves nothing.
+# *Difficulty* ** · *8 minutes* · *Why*: counting the steps of a copied loop proves nothing.
 #
 # Write `first_wrong_step(steps, micro_batches, accumulation_steps, epochs)`, which reads a record like the one above.
 #
@@ -731,12 +723,12 @@ print(f"length: {mean_of_means.norm() / large.norm():.3f} of the large batch's")
 print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large.norm()):.3f}")
 
 # %% [markdown]
-# It is another direction. The length alone would tell you little, which is why a test must compare the *direction*, or better all entries.
-# A token in a short micro-batch counted for more than a token in a long one. In October 2024 several large training libraries were found to do just this (Unsloth's blog tells the story).
+# It is another direction. The length alone tells little here: compare the *direction*, or better all entries.
+# A token in a micro-batch of few targets counted for more than a token in one of many.
 #
 # ## Exercise: every token the same weight
 #
-# *Difficulty* *** · *8 minutes* · *Why*: this divisor is where large libraries went wrong, more than once.
+# *Difficulty* *** · *8 minutes* · *Why*: the mean of means has just shown another direction.
 #
 # Write `token_weighted_backward(model, window)`.
 #
@@ -766,15 +758,15 @@ def token_weighted_backward(model, window):
 check(token_weighted_backward)
 
 # %% [markdown]
-# The divisor depends on the labels of the whole window. That is why libraries now fetch $k$ micro-batches ahead and count, before they compute anything. (You may also add up undivided gradients, count along the way, and divide `.grad` before the step.)
+# The divisor depends on the labels of the whole window, so count them first. (You may also add up undivided gradients, count along the way, and divide `.grad` before the step.)
 #
 # The short micro-batch at the end of an epoch (3 reviews instead of 4) is the same matter: weigh it by its samples.
 #
-# **A good place to stop for today.** The loop is now right for every window and every kind of mean. What follows is where accumulation is not the same training, and what belongs to a window.
+# **A good place to stop for today.** What follows is where accumulation is not the same training, and what belongs to a window.
 #
 # ## Where it is not the same
 #
-# All this rests on a loss that is a mean over samples, each of them treated alone. Some things look beyond the single sample, and no divisor makes up for that: batch normalisation, and a loss over pairs. (The balancing loss of a mixture of experts does, too: it is a product of two means over the tokens of the batch.) Dropout only looks different.
+# All this rests on a loss that is a mean over samples, each of them treated alone. Some things look beyond the single sample, and no divisor makes up for that: batch normalisation, and a loss over pairs. Dropout only looks different.
 #
 # **Batch normalisation** uses the mean and variance of the batch it sees. In micro-batches it sees fewer samples, and its running averages move $k$ times.
 
@@ -803,7 +795,7 @@ for parts in (1, 4):
     )
 
 # %% [markdown]
-# Layer normalisation works inside each sample, so it is the same; that is what BERT uses, and one reason why accumulation suits Transformers.
+# Layer normalisation works inside each sample, so it is the same; that is what BERT uses.
 #
 # **Dropout** does not look beyond the sample. But with the same seed the random numbers are drawn in another order, so the masks are not the same:
 
@@ -829,9 +821,9 @@ for name, other in {
     print(f"{name}: cosine above 0.99: {bool(cosine_similarity(at_once, other, dim=0) > 0.99)}")
 
 # %% [markdown]
-# Neither is more right than the other: both differ from the first by the masks that were drawn. To *test* equality, switch dropout off, as this course does.
+# Both differ from the first by the masks that were drawn. To *test* equality, switch dropout off, as this course does.
 #
-# **A loss over pairs** is the case that matters most in practice. A contrastive loss (CLIP, SimCSE, most embedding models) asks each sample to find its partner among all the others *of its batch*. In a micro-batch there are fewer others to choose from:
+# **A loss over pairs** is another such case. A contrastive loss (as in CLIP) asks each sample to find its partner among all the others *of its batch*. In a micro-batch there are fewer others to choose from:
 
 
 # %%
@@ -854,11 +846,11 @@ for parts in (4, 8, 16):
     )
 
 # %% [markdown]
-# With micro-batches of one there is nobody else, and the gradient is zero. Such losses cannot be accumulated by this loop. (The embeddings can be computed in portions and kept, the loss taken over all of them, and each portion run again for its gradient: GradCache. The [museum of bugs](../6_your_own/2b_bug_museum_recomputed.ipynb) has it in ten lines.)
+# With micro-batches of one there is nobody else, and the gradient is zero. Such losses cannot be accumulated by this loop. (GradCache computes the embeddings in portions, takes the loss over all of them, and runs each portion again: see the [museum of bugs](../6_your_own/2b_bug_museum_recomputed.ipynb).)
 #
 # ## Once per window
 #
-# Whatever the large batch does once, the loop does once per window, when the gradient is complete: `scheduler.step()`, the update of averaged weights (EMA), and the following, which often go wrong.
+# Whatever the large batch does once, the loop does once per window, when the gradient is complete: `scheduler.step()`, the update of averaged weights (EMA), and the following.
 #
 # **Clipping** limits the length of the gradient. Done after every micro-batch it limits parts of a sum:
 
@@ -888,7 +880,7 @@ print(
 # %% [markdown]
 # Again the lengths agree and the directions do not.
 #
-# **The gradient scaler** of mixed precision in fp16 multiplies the loss, so that small gradients are not rounded to zero. `scale(loss)` belongs to each micro-batch; `unscale_`, clipping, `step` and `update` to the window. A second `unscale_` before `update` raises an error. But with `update` after every micro-batch nothing is raised, and the gradients that were there already are divided again:
+# **The gradient scaler** of mixed precision in fp16 multiplies the loss, to keep small gradients from being rounded to zero. `scale(loss)` belongs to each micro-batch; `unscale_`, clipping, `step` and `update` to the window. A second `unscale_` before `update` raises an error. But with `update` after every micro-batch nothing is raised, and the gradients that were there already are divided again:
 
 
 # %%
@@ -914,9 +906,7 @@ for name, every in {"once per window": 4, "every micro-batch": 1}.items():
     )
 
 # %% [markdown]
-# bf16 has the range of fp32 and needs no scaler.
-#
-# **A saved checkpoint** from the middle of a window holds weights, optimizer state and counters, but not what `.grad` has added up so far. The toy again, stopped after its second micro-batch and started from what was saved:
+# **A saved checkpoint** from the middle of a window: the `state_dict()` of model and optimizer do not hold what `.grad` has added up so far. The toy again, stopped after its second micro-batch and started from what was saved:
 
 # %%
 for stop in (None, 2):
@@ -928,15 +918,15 @@ for stop in (None, 2):
     print(f"stopped after micro-batch {stop}: gradient at the step {weight.grad.item():6.1f}")
 
 # %% [markdown]
-# The first half of the window is lost, and the divisor still counts it. So save where a window ends, or save the gradients too. (transformers' issue #22143 is about this; it was left as it is.)
+# The first half of the window is lost, and the divisor still counts it. So save where a window ends, or save the gradients too.
 #
-# **Logging**: the loss of a step is the mean over its window. The last micro-batch's loss is a noisier number, and `loss / k` a smaller one.
+# **Logging**: the loss of a step is the mean over its window. The last micro-batch's loss is that of a part, and `loss / k` a smaller number.
 #
 # ## Exercise: every line in its place
 #
-# *Difficulty* *** · *8 minutes* · *Why*: this is the loop that people really run, and a line in the wrong place raises nothing.
+# *Difficulty* *** · *8 minutes* · *Why*: a line in the wrong place may raise nothing.
 #
-# A training run in fp16, with clipping, a schedule and a log. All lines are here, in no order. `size` is the number of micro-batches of the window that is being trained on, of the last, shorter one too; `window_loss` begins as 0.0 and every `.grad` as None.
+# A training run with a scaler, clipping, a schedule and a log. All lines are here, in no order. `size` is the number of micro-batches of the window that is being trained on, of the last, shorter one too; `window_loss` begins as 0.0 and every `.grad` as None.
 
 # %%
 lines = {
@@ -980,9 +970,9 @@ check(places=places)
 #
 # - `backward()` adds to `.grad` and frees the activations: a large batch's gradient in small portions of memory.
 # - Divide each mean by the number of micro-batches in the window; where they hold different numbers of targets, take sums and divide by the window's number of targets. Step, clip, log and zero once per window; the last window is a window too.
-# - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, so compared with the true large batch no work is saved; pieces that are too small take longer.
+# - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, so compared with the true large batch no work is saved.
 # - A loss over pairs in the batch and batch normalisation are not the same in micro-batches.
-# - Micro-batch first, accumulation for the rest: 4 x 16, not 1 x 64.
+# - 4 x 16, not 1 x 64: here it was faster, for a little more memory.
 # - To test such a loop, ask which micro-batches stand behind a step, and compare directions; counting steps and measuring lengths is not enough.
 #
 # Next: [Gradient accumulation with Accelerate](2_accelerator.ipynb), the same loop converted in three small steps.

@@ -55,7 +55,7 @@ training_state_bytes = (
             "model.parameters():": "(weight for module in model.modules() for weight in module.parameters()):"
         },
         why="`parameters()` of a module already holds those of all modules within it; asked of each module, it gives a weight again for every one that is around it.",
-        hint="How many times does your loop meet the weight of a layer that lies within the model?",
+        hint="How many times is the weight of a layer within the model counted?",
     ),
     Mistake(
         "frozen weights left out",
@@ -122,7 +122,7 @@ training_state_bytes = (
     return vector(model.parameters()).nbytes + (1 + averages) * vector(trained).nbytes
 """
         },
-        why="In a model of float32 and float64 all numbers are counted at eight bytes here, by the type of one weight, or because a vector of both types is float64. Each parameter has a type of its own.",
+        why="In a model of float32 and float64 all numbers are counted at eight bytes here. Each parameter has a type of its own.",
         hint="At how many bytes does your function count a number of a float32 weight that stands beside a float64 one?",
     ),
     Mistake(
@@ -145,7 +145,7 @@ training_state_bytes = (
     return total
 """
         },
-        why="Norms and embeddings have weights, too, and a module may hold a parameter itself: a list of kinds of layers is never complete.",
+        why="Norms and embeddings have weights, too, and a module may hold a parameter itself; here only linear layers are counted.",
         hint="Which method of a model gives every parameter, wherever it is?",
     ),
     Mistake(
@@ -224,7 +224,7 @@ peak_at_batch = (
     Mistake(
         "only the activations grow",
         {GROWS: 'grows = ("activations",)'},
-        why="What is temporary at the turn is made from the activations, so there is one share of it for every sample.",
+        why="What is temporary at the turn has a share for every sample, too.",
         hint="In the numbers of the runs, what is temporary per review at batch 4, and at batch 32?",
     ),
     Mistake(
@@ -269,7 +269,7 @@ peak_at_batch = (
     Mistake(
         "whole multiples only",
         {"/ batch * new_batch": "* (new_batch // batch)"},
-        why="The quotient of the batches is rounded down before it is used, and to 0 where the new batch is the smaller one.",
+        why="These are the bytes with the quotient of the batches rounded down, to 0 where the new batch is the smaller one.",
         hint="What is 8 // 16, and what should it be?",
     ),
     Mistake(

@@ -33,7 +33,7 @@ def usual_mistakes(
                 {divided: "loss.backward()", update: update.replace(step, around.format(d))}
                 for d in divisors
             ),
-            why="The gradient is a sum over the window. In SGD without weight decay a rate divided by the window's own size can make up for that; but clipping sees a gradient that is too long, weight decay becomes too weak, and AdamW's step too short.",
+            why="The gradient at the step is a sum over the window. With plain SGD a smaller rate can make up for that; clipping would see a gradient that is too long, and AdamW's step would be too short.",
             hint="What does AdamW do with a gradient that is four times as large, and what with a quarter of the learning rate?",
         ),
         usual("divided twice", *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors)),
@@ -94,7 +94,7 @@ train_accumulated = (
     Mistake(
         "steps everywhere but at the end of a window",
         {IF_FULL: "if number % accumulation_steps:"},
-        why="At the end of a window `number % k` is 0, which counts as false; everywhere else it is not 0, and there the optimizer steps.",
+        why="The optimizer steps after every micro-batch but the last one of a window, where alone it should.",
         hint="With k = 4, what is 4 % 4, and does an `if` take that for true?",
     ),
     usual(
@@ -262,7 +262,7 @@ train_accumulated_to_the_end = (
         "divided by what is left",
         one_by_one("(index + 1) % k == 0 or index + 1 == n", "min(k, n - index)"),
         one_by_one("(index + 1) % k == 0", "min(k, n - index)"),
-        why="The divisor shrinks while the window goes on, so its micro-batches get different weights; all of one window must have the same.",
+        why="Towards the end the divisor is what is left, so micro-batches of one window get different weights; all of one window must have the same.",
         hint="At which index does the window begin that your micro-batch is in, and how long is that window?",
     ),
     usual(
@@ -278,7 +278,7 @@ train_accumulated_to_the_end = (
             **one_by_one("(index + 1) % k == 0", OWN_SIZE),
             "    # END SOLUTION": "    optimizer.step()\n    optimizer.zero_grad()\n    # END SOLUTION",
         },
-        why="After the loop a step is made even if no micro-batch is left: whatever counts steps counts one too many, and where gradients are zeros and not None, momentum and weight decay move the weights once more.",
+        why="At the end a step is made even if no micro-batch is left: whatever counts steps counts one too many.",
         hint="When the number of micro-batches is a multiple of k, what is there left to step on?",
     ),
     Mistake(
@@ -287,7 +287,7 @@ train_accumulated_to_the_end = (
             **one_by_one("(index + 1) % k == 0"),
             "    # END SOLUTION": "    optimizer.step()\n    optimizer.zero_grad()\n    # END SOLUTION",
         },
-        why="Two faults: what is left is divided by k, though it has fewer micro-batches; and after the loop a step is made even if nothing is left.",
+        why="Two faults: what is left is divided by k, though it has fewer micro-batches; and at the end a step is made even if nothing is left.",
         hint="How many micro-batches share the last step? And what if their number is 0?",
     ),
     usual(
@@ -418,13 +418,13 @@ first_wrong_step = (
         "every step behind the first epoch taken for wrong",
         {EPOCH: "        numbers = range(micro_batches)\n"},
         {"for epoch in range(epochs):": "for epoch in range(1):"},
-        why="The record goes through all epochs, and numbers the micro-batches on from one to the next; your right run ends or begins anew after the first.",
+        why="The record goes through all epochs, and numbers the micro-batches on from one to the next; here right steps behind the first are taken for wrong.",
         hint="Which numbers have the micro-batches of the second epoch, and do you expect a step with them?",
     ),
     Mistake(
         "only the first epoch compared",
         {"for epoch in range(epochs):": "for epoch in range(1):", PAIRS: "zip(steps, right)"},
-        why="The comparison ends with the first epoch, and whatever is wrong behind it is not seen.",
+        why="Whatever is wrong behind the first epoch is not seen.",
         hint="How many steps does your function look at in a run of two epochs?",
     ),
     Mistake(
@@ -450,7 +450,7 @@ first_wrong_step = (
     Mistake(
         "the shorter record ends the comparison",
         {PAIRS: "zip(steps, right)"},
-        why="zip stops where the shorter record ends, so a step that is missing at the end, or one too many, is not seen.",
+        why="A step that is missing at the end, or one too many, is not seen: `zip`, for one, stops where the shorter record ends.",
         hint="What does your loop do when one record has a step more than the other?",
     ),
     Mistake(
@@ -513,7 +513,7 @@ first_wrong_step = (
             SIDE_BY_SIDE + RETURN + "    return None": f"    last = None\n{SIDE_BY_SIDE}"
             + "            last = number\n    return last"
         },
-        why="After the first wrong step the others are mostly wrong, too; the first one tells where the fault is.",
+        why="The last wrong step is named where several are wrong; the first one tells where the fault begins.",
         hint="When can your loop stop looking?",
     ),
     Mistake(
@@ -576,7 +576,7 @@ token_weighted_backward = (
             SHIFT: ROLLED,
             TARGETS: 'sum(one["labels"].roll(-1, 1).ne(-100).sum() for one in window)',
         },
-        why="`roll` moves the labels on, and each text's first one comes round to its last position, where nothing is to be predicted.",
+        why="Each text's first label is to be predicted at its last position here, as after `roll`; nothing is to be predicted there.",
         hint="Which label stands at the last position after your shift?",
     ),
     Mistake(
@@ -592,7 +592,7 @@ token_weighted_backward = (
         targets = micro_batch["labels"].flatten()[None, 1:]
 """
         },
-        why="Flattened before they are shifted, the texts are one long text: the last position of each one is to predict the first label of the next.",
+        why="The last position of each text is to predict the first label of the next here, as if the texts were one long text.",
         hint="What stands behind the last label of the first text once the labels are flattened?",
     ),
     Mistake(
@@ -680,7 +680,7 @@ token_weighted_backward = (
             "    for micro_batch in window:\n": "    total = 0\n    for micro_batch in window:\n",
             f"        {LEAVE}": "        total = total + loss\n    (total / targets_in_window).backward()",
         },
-        why="The gradient is right, but one backward for the window needs the activations of all its micro-batches at once.",
+        why="The gradient is right, but the activations of all micro-batches of the window are held at once.",
         hint="The divisor needs only the labels: can you know it before the first forward pass?",
     ),
 )

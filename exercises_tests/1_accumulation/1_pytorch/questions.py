@@ -80,7 +80,7 @@ def number_of_steps(draw):
         f"An epoch has {number} micro-batches, and {k} of them make a step. How many steps should an epoch have?",
         (str(steps), "What is left after the last whole window is a window too, a shorter one."),
         [
-            (str(whole), "Then the last micro-batches are read and never learned from."),
+            (str(whole), "Then the last micro-batches make no step in their epoch."),
             (
                 str(whole + number % k),
                 "What is left over makes one window together, and not a step each.",
