@@ -9,7 +9,7 @@
 # ## A question
 #
 # Several devices train copies of one model, each on its own share of the data. At every optimizer step they average their gradients, so that the copies stay equal.
-# Within one computer that is quick. Over a slow network the devices wait longer than they compute.
+# Over a slow network they wait for it.
 #
 # What happens if each device trains *alone* for a while, and they average only every now and then? Do the copies come back together? And what is lost?
 
@@ -63,7 +63,7 @@ print(f"rank {rank} of {world_size}")
 # %% [markdown]
 # ## Meeting at every step
 #
-# Ranks talk in *collectives*: calls that every rank makes. The most important one is the **all-reduce**. It ends on no rank before all have called it:
+# Ranks talk in *collectives*: calls that every rank makes. The first one here is the **all-reduce**. It ends on no rank before all have called it:
 
 # %%
 # %%px
@@ -93,8 +93,8 @@ def train_every_step(model, optimizer, loss_of, micro_batches):
 
 
 # %% [markdown]
-# The mean of the two ranks' gradients is the gradient of one large batch: the micro-batches of both ranks together (they are equally large). This average is what `DistributedDataParallel` (DDP) makes at each step.
-# For that it packs many gradients into a few *buckets*, and sends a bucket as soon as the backward pass has filled it.
+# Each loss is a mean over equally many samples. So the mean of the two ranks' gradients is that of one large batch: the micro-batches of both ranks together. This average is what `DistributedDataParallel` (DDP) makes at each step.
+# For that it packs many gradients into a few *buckets*, and sends them during the backward pass.
 #
 # Both on the small BERT. Rank $r$ takes micro-batches $r$, $r + 2$, $r + 4$ and so on. `Meter` counts what a rank hands to collectives, its *payload*.
 
@@ -155,8 +155,8 @@ reveal("payload of a rank in one optimizer step", round(payload / 2**20, 1), "Mi
 communication_table(on_rank_0)
 
 # %% [markdown]
-# The same gradients, so the same bytes, in a few large calls instead of many small ones. (DDP sorts its buckets anew after the first step, so not every step has equally many.
-# Its *broadcasts*, in which one rank sends to all, are not gradients. In each forward pass rank 0 sends the model's *buffers*, tensors that are no parameters; two more broadcasts tell the new order of the buckets. More of them in the next lesson.)
+# The same gradients, so the same bytes, in a few large calls instead of many small ones.
+# DDP's *broadcasts*, in which one rank sends to all, carry no gradients: rank 0 sends the model's *buffers*, tensors that are no parameters, in each forward pass; two more tell how the gradients are packed anew after the first step.
 #
 # *Messages* and *bytes sent* are what the network would see. They depend on who sends to whom: the table takes a ring (below) for the all-reduce and a tree for the broadcast.
 #
@@ -171,13 +171,13 @@ communication_table(on_rank_0)
 plot_driver_and_ring()
 
 # %% [markdown]
-# The driver's work grows with the number of ranks. In the ring a rank sends less than two gradients, however many ranks there are. This is why libraries use rings or trees.
-# But the *number* of messages grows, and each of them takes at least the time that a signal needs. With many ranks far apart, that time adds up.
+# The driver's work grows with the number of ranks. In the ring a rank sends less than two gradients, however many ranks there are.
+# But the *number* of messages grows, and each takes at least the time that a signal needs.
 #
 # ## Not meeting at all
 #
 # Leave the averaging out. To *see* what happens, take the smallest model again: one weight, which should learn by what number to multiply.
-# Rank 0's samples say 1.5, rank 1's say 2.5; all samples together say about 2. Shuffled shares of one data set differ as well, only less.
+# Rank 0's samples say 1.5, rank 1's say 2.5; all samples together say about 2.
 #
 # `train_local` averages after every `local_steps` steps. With 100 it never does. `RankRecorder` notes the weight after every optimizer step.
 
@@ -240,9 +240,9 @@ plot_drift(
 # Beside the picture from above, on its scale. Five steps apart, and back to one point: the mean of the two weights. From there they set off again.
 #
 # Why does the mean of two models help? With plain SGD each path is a sum of small steps, so the mean of the paths holds the steps of *both* ranks, at half the length: all samples count.
-# But each gradient was computed where its own rank stood. It is nearly the one that you wanted as long as the replicas stay near each other.
+# But each gradient was computed where its own rank stood, not at the mean.
 #
-# Now look at the right end of the picture. The steps after the last average were never brought together: the ranks end with **two different models**. You would save rank 0's, and throw away what rank 1 did last.
+# Now look at the right end of the picture. The steps after the last average were never brought together: the ranks end with **two different models**. Whoever saves rank 0's throws away what rank 1 did last.
 #
 # **Predict.** So that the replicas end equal: how many averages do 12 steps with $H = 5$ need?
 
@@ -307,12 +307,12 @@ with_ddp, with_local = zip(*devices.pull("on_the_clock"))
 plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 
 # %% [markdown]
-# Both ranks share this computer, so sending costs little here, and your percentages depend on what else it is doing. Look at the pattern instead.
-# With DDP the ranks meet in *every* step, and whoever is first waits. Local SGD waits only at the averages; in between a rank may be slow in one step and quick in the next. (How long the waits are differs from run to run.)
+# Both ranks share this computer, so your percentages depend on what else it is doing. Look at the pattern instead.
+# With DDP the ranks meet in *every* step, and whoever is first waits. Local SGD waits only at the averages.
 #
 # ### Exercise: Local SGD
 #
-# *Difficulty* *** · *18 minutes* · *Why*: most mistakes in this loop raise no error; the loss still falls, and you publish one of several models.
+# *Difficulty* *** · *18 minutes* · *Why*: a forgotten last average raises no error, and you save one of several models.
 #
 # Write `train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps)`. Every rank calls it; `dist.get_rank()` and `dist.get_world_size()` tell who you are, and how many.
 #
@@ -354,7 +354,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 check(train_local_sgd)
 
 # %% [markdown]
-# `check` lets two and three ranks train with your function, and compares every gradient and weight on every rank. If a rank would wait forever, `check` says so at once. `hint(train_local_sgd)` helps on request.
+# `check` lets two and three ranks train with your function, and compares every gradient and weight on every rank. If a rank would wait forever, `check` says so. `hint(train_local_sgd)` helps on request.
 #
 # **A good place to stop for today.** The loop is written. What follows is what it must agree with, and what happens when a rank never arrives.
 #
@@ -384,7 +384,7 @@ print(f"norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}")
 #
 # ## Unequal data, and a rank that never arrives
 #
-# An all-reduce ends when *all* ranks have called it. So all must call it equally often. Data that does not divide evenly gives the ranks unequal numbers of micro-batches. Give rank 0 four and rank 1 three, with $H = 2$:
+# All ranks must call an all-reduce equally often. Data that does not divide evenly can give them unequal numbers of micro-batches. Give rank 0 four and rank 1 three, with $H = 2$:
 
 # %%
 # %%px
@@ -406,7 +406,7 @@ even = recorded(train_local_to_the_end, 2, samples=slopes[:number])
 print(f"{number} steps, averages after steps {even.averages}, weight {even.values[-1][1]:.3f}")
 
 # %% [markdown]
-# The price is that rank 0 leaves a micro-batch out. (Accelerate does the opposite: its data loader repeats samples until all ranks have equally many, see `even_batches`. And a mean over ranks weighs every rank alike, however many samples stand behind it.)
+# The price is that rank 0 leaves a micro-batch out.
 #
 # Now unequal numbers again, with an average after every step. Rank 0's fourth average has no partner:
 
@@ -416,9 +416,8 @@ never = recorded(train_local_to_the_end, 1, samples=slopes[: 4 - rank])
 
 # %% [markdown]
 # Here the wait was ended by the course's devices: the sentence names the rank that did not come, and the line where the other one waited.
-# (A rank that is merely slow is waited for longer. `start_devices(2, timeout=5)` would give it five seconds.)
 #
-# In a script of your own it depends on what the missing rank does instead. Here are two plain processes with *gloo*, the library that carries torch's messages where there is no graphics card. Rank 1 makes one all-reduce less. Once its process ends at once, once it lives on for five seconds:
+# In a script of your own it depends on what the missing rank does instead. Here are two plain processes with *gloo*, a library that carries torch's messages between CPUs. Rank 1 makes one all-reduce less. Once its process ends at once, once it lives on for five seconds:
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -466,8 +465,8 @@ for lives_on, processes in [(seconds, two_ranks(seconds)) for seconds in (0, 5)]
 print("rank 0 waited longer for the rank that lived on:", waited[5] > waited[0] + 1)
 
 # %% [markdown]
-# When the other process **ends**, rank 0 fails at once. Its error says "Connection closed by peer" or "Connection reset by peer". That is not the cause: look into the *other* rank's log.
-# While the other process **lives**, because it evaluates, or waits elsewhere, or sits in a notebook as ours do, rank 0 waits, up to the time-out of gloo:
+# When the other process **ends**, rank 0 fails. Its error says "Connection closed by peer" or "Connection reset by peer". That is not the cause: look into the *other* rank's log.
+# While the other process **lives**, rank 0 waits. The default time-out of gloo:
 
 # %%
 print(dist.constants.default_pg_timeout)
@@ -477,8 +476,8 @@ print(dist.constants.default_pg_timeout)
 #
 # ## What to keep
 #
-# - An all-reduce leaves every rank with the sum. The mean of the ranks' gradients is the gradient of one large batch: that is DDP.
-# - In a ring a rank sends less than two gradients, however many ranks there are; what goes on growing is the number of messages. A driver's work grows with every rank.
+# - An all-reduce leaves every rank with the sum. DDP takes the mean of the ranks' gradients at every step.
+# - In a ring a rank sends less than two gradients, however many ranks there are; the number of messages grows. A driver's work grows with every rank.
 # - Local SGD: every rank trains alone for $H$ optimizer *steps*, then all take the mean of their *parameters*; and once more at the end.
 # - Equal starts, different data, equally many steps on every rank. An all-reduce ends when all have called it.
 #

@@ -101,7 +101,7 @@ print(f"rank {rank} of {world_size} has {len(mine)} micro-batches")
 # %% [markdown]
 # ## What torch brings along
 #
-# PyTorch has this loop in parts: `PeriodicModelAverager` counts and averages, and `PostLocalSGDOptimizer` calls it after each step. Eight steps, period 4. We ask after every step how far the replicas are apart:
+# `PeriodicModelAverager` counts and averages, and `PostLocalSGDOptimizer` calls it after each step. Eight steps, period 4. We ask after every step how far the replicas are apart:
 
 # %%
 # %%px
@@ -171,9 +171,9 @@ reveal("first average of torch, period 4", equal[0], "steps")
 # 1. **The first average comes after the first step.** The averager's counter begins at 0, and 0 is a multiple of everything. From then on the periods are right, but shifted.
 # 2. **There is no last average.** The run ends with the replicas apart.
 #
-# The class was made for *post-local SGD* ([arXiv 1808.07217](https://arxiv.org/abs/1808.07217)): first a *warm-up* of ordinary DDP steps, then steps alone. In torch's documentation it stands beside DDP with `post_localSGD_hook`. Both are told the same number of warm-up steps, and the averager begins to count where they end: there, too, the first step that a rank makes alone is followed by an average, and the last one may not be. Afterwards gradients may still be averaged within one machine.
+# torch's documentation shows the averager for *post-local SGD* ([arXiv 1808.07217](https://arxiv.org/abs/1808.07217)): first a *warm-up* of ordinary DDP steps, which the averager skips, then the averages begin. There, too, the first step behind the warm-up is followed by one.
 #
-# Both have a cure. `warmup_steps` makes the averager skip its first calls. And the last average is yours to call:
+# Both have a cure. The last average is yours to call. And `warmup_steps` makes the averager skip its first calls:
 
 # %%
 # %%px
@@ -199,7 +199,7 @@ except ValueError as error:
 # %% [markdown]
 # ### Exercise: the last average
 #
-# *Difficulty* ** · *6 minutes* · *Why*: this is the averager of torch's documentation without the DDP around it, and it may end with as many models as there are ranks.
+# *Difficulty* ** · *6 minutes* · *Why*: a loop with the averager alone can end with as many models as there are ranks.
 #
 # ```python
 # def train(model, optimizer, loss_of, micro_batches, local_steps):
@@ -249,7 +249,7 @@ check(train_with_averager)
 #
 # ## Is H = 1 the same as every step?
 #
-# With $H = 1$ the ranks average their parameters after each step, instead of their gradients before it. Is that the same training? Try it with five optimizers, in 64-bit numbers, so that rounding plays no part:
+# With $H = 1$ the ranks average their parameters after each step, instead of their gradients before it. Is that the same training? Try it with five optimizers, in 64-bit numbers, where rounding is small:
 
 
 # %%
@@ -291,10 +291,10 @@ for name, (make, clip) in optimizers.items():
 
 # %% [markdown]
 # - **SGD** takes a step that is *proportional* to the gradient. The mean of the steps is then the step of the mean. Momentum and weight decay only add, and multiply by fixed numbers, so they do not change that.
-# - **Clipping** shortens each rank's own gradient. The mean of shortened gradients is not the shortened mean.
+# - **Clipping** shortens each rank's own gradient. The mean of shortened gradients need not be the shortened mean.
 # - **AdamW** divides by the root of a running mean of squared gradients, and each rank squares its own.
 #
-# So "Local SGD with H = 1 is DDP" is true for SGD, and false for what most people train with. It is not wrong training, only *other* training.
+# So "Local SGD with H = 1 is DDP" holds for the first three rows, and not for the last two. Those are not wrong trainings, only *other* ones.
 #
 # ## What is not averaged
 #
@@ -322,9 +322,9 @@ for name, tensors in groups.items():
         print(f"{name:30} {'equal' if distance < 1e-12 else f'{distance:.2f} apart'}")
 
 # %% [markdown]
-# - The **optimizer state** (momentum, Adam's moments) stays on its rank. Each rank goes on in the direction it was used to. Sending it as well would cost as much again, for AdamW twice as much; most implementations do not.
+# - The **optimizer state** (momentum, Adam's moments) stays on its rank. Sending it as well would cost as much again, for AdamW's two moments twice as much.
 # - **Batch norm's running averages** are not parameters but *buffers*. Each rank has seen other data, so the ranks evaluate differently, although their parameters agree.
-#   DDP hides this: it sends rank 0's buffers to all in each forward pass (with `no_sync`, once in a window). (BERT's buffers, the numbers of positions and of token types, never change.)
+#   (DDP sent rank 0's buffers to all in each forward pass, as the previous lesson counted.)
 #
 # ### Resuming in the middle
 #
@@ -378,11 +378,11 @@ table = pd.Series(devices.pull("resumed")[0]).map("{:.0%}".format).unstack(sort=
 table.rename(columns="saved after step {}".format).rename_axis("each rank gets back")
 
 # %% [markdown]
-# Three things belong to each rank: its weights, its optimizer state, and how many steps it is behind the last average. Right after an average the weights are equal and the count is 0, so that is the moment to save. The optimizer states differ even then. Accelerate's `save_state` and the Trainer write rank 0's only, which is right under DDP; here each rank must save its own. (This toy has no dropout and a fixed order of the data. Otherwise each rank's random state and its place in the data are saved, too.)
+# Here three things belong to each rank: its weights, its optimizer state, and how many steps it is behind the last average. Right after an average the weights are equal and the count is 0, so that is the moment to save. The optimizer states differ even then. Accelerate's `save_state` and the Trainer write rank 0's only, by default; here each rank must save its own.
 #
 # ### Exercise: all that should be equal
 #
-# *Difficulty* * · *5 minutes* · *Why*: a model that evaluates differently on every rank is a bug that is hard to find.
+# *Difficulty* * · *5 minutes* · *Why*: with the parameters alone averaged, every rank may evaluate differently.
 #
 # Write `average_replicas(model)`. Every rank calls it. Afterwards, on every rank,
 #
@@ -448,13 +448,13 @@ communication_table(runs[1:], by_kind=False)
 #
 # With $H = 1$ nothing is saved: a parameter is as large as its gradient. From there on the bytes of a step fall with $H$. They fall by all of $H$ only where the steps are a multiple of it; else the last average is one more.
 #
-# Accumulation saves bytes as well: with $k$ micro-batches for each step there are $k$ times fewer steps to meet at. But it makes the batch $k$ times larger. Local SGD keeps the batch and the number of steps.
+# Accumulation saves bytes as well: with $k$ micro-batches for each step there are $k$ times fewer steps to meet at. But it makes the batch $k$ times larger. Local SGD keeps the batch.
 #
-# What it does **not** save is memory: the whole model stays on every rank. (DDP even takes more than one device alone. Its buckets are as large as all gradients, and they are there all the time.)
+# What it does **not** save is memory: the whole model stays on every rank. (DDP takes more than one device alone here: its buckets hold the gradients once more.)
 #
 # ### Exercise: count without running
 #
-# *Difficulty* ** · *6 minutes* · *Why*: whether a training run fits a network is decided before it is started.
+# *Difficulty* ** · *6 minutes* · *Why*: you can know this before a run is started.
 #
 # Write `communication(model, micro_batches, devices, accumulation_steps, local_steps=None)`. It returns two whole numbers for **one rank** and the whole training: how many all-reduces, and the payload that it hands to them, in bytes.
 #
@@ -485,7 +485,7 @@ check(communication)
 # ## How seldom may they meet?
 #
 # That is a question for the loss. To train BERT until its loss has fallen would take too long here, so a much smaller model stands in: the mean of a review's word vectors, and one linear layer.
-# And eight replicas, not two. They are trained one after the other in this process; the arithmetic does not know the difference.
+# And eight replicas, not two. They are trained one after the other in this process; the arithmetic is the same.
 
 # %%
 tokenizer = load_tokenizer()
@@ -588,7 +588,7 @@ for seed in range(3):
 pd.Series(ends).map("{:.3f}".format).unstack(0).rename_axis(index="learning rate")
 
 # %% [markdown]
-# One order does not decide it: DDP is best at 0.1 in the first and at 0.01 in the other two. But $H = 32$ ends at 0.01 far above what it reaches at 0.03, in all three. So a learning rate that is good for DDP may be too small for Local SGD: try larger ones, too. (Another model may say otherwise.)
+# One order does not decide it: DDP is best at 0.1 in the first and at 0.01 in the other two. But $H = 32$ ends at 0.01 far above what it reaches at 0.03, in all three. So a learning rate that is good for DDP may be too small for Local SGD: try larger ones, too.
 #
 # **At equal time** the order may be reversed. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time:
 #
@@ -620,7 +620,7 @@ plot_losses(
 )
 
 # %% [markdown]
-# Time to a loss is what counts. In the data centre $H = 1$ and $H = 8$ are nearly one line, and larger $H$ stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ has finished.
+# In the data centre $H = 1$ and $H = 8$ are nearly one line, and larger $H$ stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ has finished.
 # The single average at the end comes even earlier there, and nothing else is as low so soon. But there it ends, and $H = 32$ goes on below it.
 #
 # Choose a network of your own. (The number of devices changes the modelled time only. The losses stay those of the eight replicas that were trained.)
@@ -629,7 +629,7 @@ plot_losses(
 loss_sliders(over_time, devices=replicas, start=LINKS[2])
 
 # %% [markdown]
-# Now a model that fills a network: BERT-large, one second of computing for each step (an assumption, too), from 8 devices to 4096. The table shows the modelled seconds of *one optimizer step*.
+# Now a large model: BERT-large, one second of computing for each step (an assumption, too), from 8 devices to 4096. The table shows the modelled seconds of *one optimizer step*.
 
 # %%
 payload = 4 * 335_143_938  # BERT-large with its classification head
@@ -649,17 +649,17 @@ pd.DataFrame(rows).T
 
 # %% [markdown]
 # - In a data centre and with few devices, DDP hides most of its sending behind the backward pass. Local SGD as written here hides nothing, so $H = 1$ is *slower* than DDP there.
-# - Between continents meeting at every step is out of the question. One published example: DiLoCo ([arXiv 2311.08105](https://arxiv.org/abs/2311.08105)) trains language models on 8 workers with $H = 500$. It hands the averaged change of the weights to a second, outer optimizer.
-# - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the ring's weak side, and DDP makes an all-reduce for each of its buckets. The last row of the data centre is this ring's price, not what a data centre would do: with so many devices libraries take trees, whose number of messages in a row grows with the logarithm.
-# - Here $H = 1$ sends one flat buffer, and DDP many buckets. Where latency rules, that is why $H = 1$ is the faster of the two.
+# - Between continents, a step of one second takes minutes, or even hours, where the ranks meet at every one.
+# - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the price of the modelled ring.
+# - $H = 1$ sends one flat buffer, and DDP an all-reduce for each of its many buckets. Where latency rules, that is why $H = 1$ is the faster of the two.
 #
 # What the table does not know is the loss. The curves above are those of 8 replicas; nothing here was trained with 4096.
 #
-# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one saves little more time, and may raise the loss. **Learning rate**: try DDP's, and larger ones. **Resuming**: save right after an average, with every rank's optimizer state.
+# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one saves little more time, and may raise the loss.
 #
 # ## Memory, speed and communication
 #
-# Here are the runs that you measured. The explorer takes their counted bytes and models the time of a step. Choose devices and a link, or move latency and bandwidth yourself. (DDP's bytes include the model, which it sends once before it begins. Here only six steps share it; in a long run DDP is faster than drawn.)
+# Here are the runs that you measured. The explorer takes their counted bytes and models the time of a step. Choose devices and a link, or move latency and bandwidth yourself. (DDP's bytes include the model, which it sends once before it begins; here only six steps share it.)
 # From which link on is DDP good enough? And what does $H$ change in memory?
 
 # %%
@@ -671,9 +671,10 @@ stop_devices()
 # %% [markdown]
 # ## What to keep
 #
-# - torch's averager (2.13) averages right after the first step (with a warm-up of DDP steps, right after the first one behind it), and makes no last average of its own.
-# - With $H = 1$ Local SGD is DDP for SGD, momentum and weight decay, not for clipping or AdamW. Optimizer state and buffers are not averaged.
-# - The bytes of a step fall with $H$; memory does not. The latency of many messages falls, too.
-# - At equal samples a larger $H$ mostly ended with a higher loss here. At equal time the best one depends on the network: a small one where it is fast, and the slower it is, the larger.
+# - torch's averager (2.13) averages right after the first step, and makes no last average of its own.
+# - With $H = 1$ Local SGD is DDP for SGD, with momentum and weight decay, too; not with clipping, and not for AdamW. Optimizer state and buffers are not averaged.
+# - Resuming: save right after an average, with every rank's optimizer state.
+# - The bytes of a step fall with $H$; memory does not.
+# - At equal samples a larger $H$ ended with a higher loss here. At equal modelled time the best one depended on the network.
 #
 # Next: [Local SGD with Accelerate](2_accelerator.ipynb), where a context manager does this, and counts what you may not expect.

@@ -58,7 +58,7 @@ recall("3_local_sgd/2_accelerator")
 #
 # Here is the loop that you know, with accumulation and checkpointing. The two lines with a comment are those of the guide: the model goes into a `LocalSGD` context, and `local_sgd.step()` stands at the end of the block.
 #
-# The model is a very small BERT, because this lesson counts and does not need to learn. (`use_cache=False`: only text generation needs that cache, and checkpointing warns of it.) Everything below runs on both ranks.
+# The model is a very small BERT, because this lesson counts and does not need to learn. (`use_cache=False` spares us a warning of checkpointing.) Everything below runs on both ranks.
 
 # %%
 # %%px
@@ -105,7 +105,7 @@ def train_as_in_the_guide(accelerator, model, optimizer, dataloader, local_steps
 
 
 # %% [markdown]
-# The class lets each rank train alone, and averages the *weights* with one all-reduce for each parameter of the model. (More about that below.) So the number of averages is the number of all-reduces, divided by the number of parameters.
+# The class lets each rank train alone, and averages the *weights* with one all-reduce for each parameter of the model. So the number of averages is the number of all-reduces, divided by the number of parameters.
 #
 # 32 micro-batches, 16 for each rank; 4 accumulation steps, so 4 optimizer steps; and `local_sgd_steps=8` as in the guide.
 #
@@ -162,7 +162,7 @@ print(inspect.getsource(LocalSGD.__exit__))
 
 # %% [markdown]
 # - `step` counts *its own calls*. In the guide's loop it is called in every block, so it counts **micro-batches**: 16 of them, averages after the 8th and the 16th.
-# - `__exit__` averages once more, always. That is the third.
+# - `__exit__` averages once more. That is the third.
 #
 # The guide says "one call `local_sgd.step()` after every optimizer step". Its code calls it after every micro-batch. In a loop without accumulation both are the same; with accumulation they are not.
 #
@@ -218,7 +218,7 @@ plot_averages(devices.pull("notes")[0])
 #
 # ### Exercise: wrap the loop
 #
-# *Difficulty* ** · *8 minutes* · *Why*: all three techniques in one loop, and each counts something else.
+# *Difficulty* ** · *8 minutes* · *Why*: all three techniques in one loop.
 #
 # Write `train_locally(accelerator, model, optimizer, dataloader, local_steps)`: one pass through the data loader with Local SGD. It runs on two ranks at once.
 #
@@ -333,13 +333,13 @@ pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").r
 # %% [markdown]
 # Read the last column: the bytes as a multiple of DDP's with the same $k$.
 #
-# - With $k=4$ the guide's loop beats DDP only at $H=8$. At $H=4$ it sends *more* than DDP, at $H=1$ more than four times as much.
+# - With $k=4$ the guide's loop sends less than DDP only at $H=8$. At $H=4$ it sends *more* than DDP, at $H=1$ more than four times as much.
 # - Guarded, $H=2$ sends three averages where DDP sends four gradients: after steps 2 and 4, and on exit. $H=8$ sends one.
-# - Even $H=1$ costs more than DDP. The average on exit follows right behind one that has just been made: it costs, but it does no harm. It is needed where the last steps have not been averaged.
+# - Even $H=1$ sends more than DDP: the average on exit follows right behind one that has just been made. It is needed where the last steps have not been averaged.
 #
 # ### Exercise: count what is sent
 #
-# *Difficulty* ** · *8 minutes* · *Why*: on a link that you pay for, you want this number before the training and not after it.
+# *Difficulty* ** · *8 minutes* · *Why*: you can know this number before the training.
 #
 # Write `local_sgd_traffic(micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded)`. It returns three whole numbers: how often one rank averages its weights in one pass, how many all-reduces that makes, and how many bytes it hands over.
 #
@@ -370,7 +370,7 @@ check(local_sgd_traffic)
 #
 # > averages = $\lfloor C / H \rfloor + 1$, bytes = averages × $M$
 #
-# where $C$ is the number of micro-batches in the guide's loop and of optimizer steps in the guarded one. (These are bytes handed to the all-reduce. What a ring of $N$ devices then sends is $2(N-1)/N$ times that; for two devices it is the same number.)
+# where $C$ is the number of micro-batches in the guide's loop and of optimizer steps in the guarded one.
 
 # %%
 agree = True
@@ -386,7 +386,7 @@ print("every row as predicted:", agree)
 # %% [markdown]
 # ## One all-reduce for each parameter
 #
-# DDP collects gradients in buckets (25 MiB by default, the first one smaller) and makes one all-reduce for each bucket. `LocalSGD` makes one for each parameter, and each waits for the one before. It also sends what no training has changed. Freeze the embeddings:
+# DDP collects gradients in buckets and makes one all-reduce for each bucket. `LocalSGD` makes one for each parameter. It also sends what no training has changed. Freeze the embeddings:
 
 
 # %%
@@ -417,7 +417,7 @@ print(
 )
 
 # %% [markdown]
-# DDP does not send the frozen part. `LocalSGD` sends everything: if you adapt a large model with few trained weights, you send the large model.
+# In a step DDP sends nothing of the frozen part. `LocalSGD` sends every parameter: if you adapt a large model with few trained weights, you send the large model.
 #
 # Do so many calls matter? Each takes at least the *latency* of its messages. Ask the link model of the [previous lesson](1b_averages_and_bytes.ipynb), for BERT-large on 8 devices: an average in a single all-reduce (the weights copied into one flat buffer first), and one with an all-reduce for each parameter. These are modelled times, not measured ones.
 
@@ -435,14 +435,14 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Nearly all bytes of a large model are in its large parameters, so in the middle of the table the bytes take most of the time. At both ends the latency is long beside them, and an average takes three times as long; between continents, where Local SGD is most wanted, this costs minutes. torch's averager of the previous lesson sends one flat buffer, and pays for it with memory for a second copy of the weights.
+# In the middle of the table the bytes take most of the time. At both ends the latency is long beside them, and an average takes three times as long; between continents this costs minutes. torch's averager of the previous lesson sends one flat buffer, which is a second copy of the weights.
 #
 # ## What stays unequal
 #
 # The source above averages `model.parameters()` and nothing else. So what the [previous lesson](1b_averages_and_bytes.ipynb) measured holds here as well: optimizer state and buffers stay on their rank. Two things follow for what you save.
 #
-# - Rank 0's model is saved, with buffers that have seen rank 0's data only. Where there is a BatchNorm, average the buffers first; BERT has none that training changes.
-# - A saved checkpoint usually holds rank 0's optimizer state only. To go on after a stop as if there had been none, save it on every rank, right after an average.
+# - Where there is a BatchNorm, average the buffers before you save rank 0's model.
+# - To go on after a stop as if there had been none, save the optimizer state on every rank, right after an average.
 #
 # ## The same weights
 #
@@ -525,9 +525,9 @@ except AttributeError as error:
     print(error)
 
 # %% [markdown]
-# A clear error, if you know what `no_sync` is. On *one* device the same line runs without a word: there `LocalSGD` does nothing.
+# On *one* device the same line runs without a word: there `LocalSGD` does nothing.
 #
-# The next failure comes with a larger model: under FSDP, DeepSpeed or Megatron a rank holds only a part of the weights, or of the optimizer's state (DeepSpeed's ZeRO stages 1 and 2), and cannot train alone. The class refuses. Here a stand-in says that it is one of these:
+# The next failure comes with a larger model. FSDP, DeepSpeed and Megatron can divide it, or the optimizer's state, among the ranks, and the class refuses all three. Here a stand-in says that it is one of these:
 
 # %%
 from accelerate.utils import DistributedType
@@ -574,13 +574,13 @@ except DeviceError as error:
     print(error)
 
 # %% [markdown]
-# Rank 1 has averaged its weights with those of a rank that had already failed, and then waited in vain. Here the course's devices notice it. In a plain script rank 0's process ends with its error, and with gloo rank 1 stops at once with "Connection closed by peer", as the [first lesson of this unit](1_pytorch.ipynb) showed. With NCCL, which carries the messages between graphics cards, it may wait instead, as it does anywhere if rank 0 catches the error and lives on, until the group's time is up. `torchrun` ends all processes when one fails.
+# Rank 1 has averaged its weights with those of a rank that had already failed, and then waited in vain. Here the course's devices notice it. In the plain processes of the [first lesson of this unit](1_pytorch.ipynb) rank 1 would fail when rank 0's process ends, and wait while it lives.
 #
-# The same happens without any error when the ranks make unequal numbers of steps. `prepare` deals the micro-batches evenly (`even_batches=True`), so leave that on.
+# Unequal numbers of steps pair up wrongly, too, as that lesson showed. `prepare` deals the micro-batches evenly by default (`even_batches=True`); leave that on.
 #
 # ## Do the processes know of each other?
 #
-# All this needs two processes that form a group. Our devices do. A launcher may start two processes that do not, each of which is "rank 0 of 1", trains a model of its own on *all* data, and tells you nothing. On a CPU this happens easily. Three usual ways to start a script on two processes:
+# All this needs two processes that form a group. Our devices do. A launcher may start two processes that do not: each is "rank 0 of 1", trains a model of its own on *all* data, and raises no error. Three ways to start a script on two processes, here on a CPU:
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -652,19 +652,19 @@ print(said["notebook_launcher(train, num_processes=2)"].splitlines()[0])
 # | started with | what is wrong | cure |
 # |---|---|---|
 # | `notebook_launcher` | two processes that do not look for each other | `Accelerator(cpu=True)` in the function |
-# | `accelerate launch --cpu --num_processes 2` | one process; for more it wants `mpirun` | `torchrun`, as in the next row |
+# | `accelerate launch --cpu --num_processes 2` | it starts one process | `torchrun`, as in the next row |
 # | `torchrun` | Accelerate takes each process for a single one | `ACCELERATE_USE_CPU=true torchrun ...` |
 #
-# A test of this course (`tests/training/test_local_sgd.py`) holds both cures, so the table is not only a promise. On a machine with two GPUs, without `--cpu`, all three start two ranks by their sources (not tried here). But `accelerate launch` follows a saved configuration of Accelerate, and one for a single device gives one process again.
+# A test of this course (`tests/training/test_local_sgd.py`) holds both cures.
 #
-# The cure for all of them is one habit: a distributed script first prints `accelerator.num_processes`, and you compare it with what you asked for.
+# One habit finds all three: a distributed script first prints `accelerator.num_processes`, and you compare it with what you asked for.
 #
 # ## What to keep
 #
 # - `with LocalSGD(accelerator, model, local_sgd_steps=H)` around the loop, with the *prepared* model, and `if accelerator.sync_gradients: local_sgd.step()` in the block.
 # - It counts calls. Unguarded it counts micro-batches, and with accumulation it can send more than DDP.
 # - averages = calls // H + 1; each is one all-reduce for every parameter, frozen ones included.
-# - Optimizer state and buffers are not averaged. Memory is not saved.
+# - Optimizer state and buffers are not averaged.
 # - Print `accelerator.num_processes` first.
 #
 # Next: [Local SGD with the Trainer](3_trainer.ipynb), which has no such class, so you will write one.

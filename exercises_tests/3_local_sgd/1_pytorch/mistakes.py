@@ -93,8 +93,8 @@ train_local_sgd = (
         "a hook left on the optimizer",
         BY_A_HOOK,
         {key: text.replace("done >=", "done ==") for key, text in BY_A_HOOK.items()},
-        why="The training is right. The hook stays where it is when your function is through: a later step of this optimizer averages and waits for the other ranks.",
-        hint="What does `register_step_post_hook` return, and what can be done with that?",
+        why="The training is right. But afterwards a further step of this optimizer still brings the ranks together, as a hook does that was left on it.",
+        hint="What have you put on the optimizer, and what takes it off again?",
     ),
     Mistake(
         "gradients averaged in place of parameters",
@@ -112,7 +112,7 @@ train_local_sgd = (
             + indent(MEAN, "    ")
         },
         why="The last average closes a period of steps; where the micro-batches fill no window there was no step, and the ranks send each other what they already have.",
-        hint="What does your last line do when `steps` is 0?",
+        hint="What do your ranks send when there was no step?",
     ),
     Mistake(
         "the optimizer's state averaged, too",
@@ -123,7 +123,7 @@ train_local_sgd = (
     Mistake(
         "sum in place of mean",
         {DIVISION: ""},
-        why="`all_reduce` adds up; without a division every weight is multiplied by the number of ranks at each average.",
+        why="At each average every weight becomes the sum over the ranks, not their mean.",
         hint="What does `all_reduce` leave in the tensor when both ranks hold 1.0?",
     ),
     Mistake(
@@ -136,7 +136,7 @@ train_local_sgd = (
         "first average after the first step",
         {**FROM_0, DUE: "step % local_steps == 0"},
         {**FROM_0, DUE: "step % local_steps == 0 or step == steps - 1"},
-        why="Counted from 0, the very first step is a multiple of H; the replicas are averaged after steps 1, H + 1, 2 H + 1.",
+        why="The replicas are averaged after steps 1, H + 1, 2 H + 1: counted from 0, the very first step is a multiple of H.",
         hint="Which number does your counter have right after the first optimizer step?",
     ),
     Mistake(
@@ -160,7 +160,7 @@ train_local_sgd = (
         {UPDATE: f"{UPDATE}        dist.barrier()\n"},
         {BACKWARD: f"{BACKWARD}            dist.barrier()\n"},
         {UPDATE: f"{UPDATE}        dist.all_reduce(torch.zeros(1))\n"},
-        why="Whatever the ranks send between two averages, and be it a barrier or a loss to be shown, has every rank wait for the slowest one: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        why="Between two averages the ranks were to send nothing, be it a barrier or a loss to be shown: whoever needs an answer waits for the other ranks, however few the bytes.",
         hint="Which of your lines needs an answer from the other ranks?",
     ),
     Mistake(
@@ -196,13 +196,13 @@ train_local_sgd = (
     Mistake(
         "replicas begin with different weights",
         {START: ""},
-        why="The ranks were given different weights; the mean of two networks that were never one is no good network.",
+        why="The ranks were given different weights and began with them; all were to begin with rank 0's.",
         hint="Which collective gives every rank the tensor of rank 0?",
     ),
     Mistake(
         "replicas begin with the mean",
         {START: indent(MEAN, "    ")},
-        why="The replicas are equal, but the mean of random starts is a smaller start; all ranks were to begin with rank 0's weights.",
+        why="The replicas are equal, but they begin with the mean of the ranks' weights; all were to begin with rank 0's.",
         hint="Which collective gives every rank the tensor of rank 0?",
     ),
     Mistake(
@@ -224,7 +224,7 @@ train_local_sgd = (
         "every rank trains on the same micro-batches",
         {STEPS: "len(micro_batches) // accumulation_steps", MINE: "mine = micro_batches"},
         {MINE: "mine = micro_batches"},
-        why="All ranks do the same work on the same micro-batches; the replicas never differ, and nothing is won by having several.",
+        why="All ranks do the same work on the same micro-batches; each was to take a share of its own.",
         hint="Which micro-batches does rank 1 see, and which does rank 0?",
     ),
     Mistake(
@@ -269,7 +269,7 @@ train_local_sgd = (
     Mistake(
         "loss not divided",
         {BACKWARD: "loss_of(model, batch).backward()\n"},
-        why="Averaging over the ranks has nothing to do with the k micro-batches of a window: their gradients are added up, and the step is k times too long.",
+        why="Averaging over the ranks has nothing to do with the k micro-batches of a window: their gradients are added up, and the sum is k times too large.",
         hint="What did the loop of the first unit do with the loss before `backward`?",
     ),
     Mistake(

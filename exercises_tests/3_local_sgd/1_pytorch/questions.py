@@ -16,7 +16,7 @@ BECAUSE = question(
     ),
     (
         "The size of the micro-batch.",
-        "Samples and activations stay on their rank; only gradients are exchanged.",
+        "Samples and activations stay on their rank; gradients are averaged.",
     ),
     (
         "The number of ranks: a gradient goes to each of the others.",

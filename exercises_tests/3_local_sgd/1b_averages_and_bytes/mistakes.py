@@ -70,7 +70,7 @@ train_with_averager = (
     Mistake(
         "averaged at the end only",
         {ASKED: ""},
-        why="Nobody averages in the loop, so the ranks meet once, after the last step.",
+        why="The ranks meet once, after the last step, and at no multiple of H before.",
         hint="With H=2 and 5 steps, after which steps must the ranks meet?",
     ),
     Mistake(
@@ -111,14 +111,14 @@ train_with_averager = (
         "warm-up of one step",
         {"local_steps - 1": "1"},
         {"local_steps - 1": "1", **NO_LAST},
-        why="After a warm-up of one step the first average falls on step 2, whatever H is.",
+        why="The first average falls on step 2, as after a warm-up of one step.",
         hint="How does the number of warm-up steps depend on H?",
     ),
     Mistake(
         "the averager asked once more",
         OF_THE_AVERAGER,
         {**OF_THE_AVERAGER, **NO_WARM_UP},
-        why="After the loop the averager is asked for one more step, and its counter decides: it averages only when that number happens to suit.",
+        why="At the end the ranks meet only where the number of steps suits, as when the averager is asked once more.",
         hint="What does `average_parameters` of the averager do in a call between two periods?",
     ),
     Mistake(
@@ -156,7 +156,7 @@ train_with_averager = (
         "messages between the averages",
         {STEP: f"{STEP}        dist.barrier()\n"},
         {STEP: f"{STEP}        dist.all_reduce(torch.zeros(1))\n"},
-        why="Whatever the ranks send between two averages, and be it a barrier or a loss to be shown, has every rank wait for the slowest one: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        why="Between two averages the ranks were to send nothing, be it a barrier or a loss to be shown: whoever needs an answer waits for the other ranks, however few the bytes.",
         hint="Which of your lines needs an answer from the other ranks?",
     ),
     Mistake(
@@ -192,7 +192,7 @@ train_with_averager = (
         "sum in place of the last mean",
         {DIVISION: ""},
         {DIVISION: "", **NO_WARM_UP},
-        why="`all_reduce` adds up; the weights end multiplied by the number of ranks.",
+        why="Every weight ends as the sum over the ranks, not their mean.",
         hint="What does `all_reduce` leave in the tensor when both ranks hold 1.0?",
     ),
     Mistake(
@@ -219,8 +219,8 @@ train_with_averager = (
         "a hook left on the optimizer",
         BY_A_HOOK,
         {key: text.replace("done >=", "done ==") for key, text in BY_A_HOOK.items()},
-        why="The training is right. The hook stays where it is when your function is through: a later step of this optimizer averages and waits for the other ranks.",
-        hint="What does `register_step_post_hook` return, and what can be done with that?",
+        why="The training is right. But afterwards a further step of this optimizer still brings the ranks together, as a hook does that was left on it.",
+        hint="What have you put on the optimizer, and what takes it off again?",
     ),
     Mistake(
         "last average on rank 0 only",
@@ -231,7 +231,7 @@ train_with_averager = (
     Mistake(
         "gradients never zeroed",
         {ZERO: ""},
-        why="The averages are right, but each step takes the sum of all gradients before it.",
+        why="The averages are in place, but each step takes the gradients before it, too.",
         hint="Who empties `.grad` between two steps?",
     ),
 )
@@ -363,7 +363,7 @@ communication = (
         "every step, whatever H",
         {f"steps if local_steps is None else {AVERAGES}": "steps"},
         why="With Local SGD the ranks communicate once in H steps, not at each of them.",
-        hint="Which argument of your function did you not use?",
+        hint="How does `local_steps` change what you count?",
     ),
 )
 
@@ -417,14 +417,14 @@ average_replicas = (
     Mistake(
         "running averages left out",
         NO_BUFFERS,
-        why="The running averages of batch norm are buffers, not parameters; each rank keeps its own and they evaluate differently.",
+        why="Buffers, such as the running averages of batch norm, are no parameters; each rank keeps its own.",
         hint="Which tensors does a model use in the forward pass that `parameters()` does not give?",
     ),
     Mistake(
         "sum in place of mean",
         NEVER_DIVIDED,
         {**NEVER_DIVIDED, **NO_BUFFERS},
-        why="`all_reduce` adds up, and the model's own tensors were never divided by the number of ranks.",
+        why="The model's own tensors hold the sum over the ranks, not their mean.",
         hint="What do the model's own tensors hold after your last line?",
     ),
     Mistake(
@@ -437,7 +437,7 @@ average_replicas = (
     Mistake(
         "gradients thrown away",
         {LOOP: "    model.zero_grad()\n" + LOOP},
-        why="The values are right; the gradients were to stay as they are, and a training that has not stepped yet has lost them.",
+        why="The values are right, but the gradients are gone; they were to stay as they are.",
         hint="What stands in `.grad` before your function, and what after it?",
     ),
     Mistake(
@@ -489,7 +489,7 @@ average_replicas = (
             dist.broadcast(buffer, src=0)
     # END SOLUTION""",
         },
-        why="That is what DDP does: every rank then has rank 0's running averages, and what the others have seen is lost. The mean was asked for.",
+        why="Every rank has rank 0's running averages, and what the others have seen is lost. The mean was asked for.",
         hint="Which rank's data do the running averages know of afterwards?",
     ),
     Mistake(
@@ -559,7 +559,7 @@ average_replicas = (
             parameter.grad /= dist.get_world_size()
     # END SOLUTION"""
         },
-        why="The gradients were to stay as they are; after the optimizer's step nobody needs their mean, and sending them costs as much as the weights.",
+        why="The gradients hold the mean over the ranks, too; they were to stay as they are.",
         hint="Which tensors does the task say stay as they are?",
     ),
     Mistake(

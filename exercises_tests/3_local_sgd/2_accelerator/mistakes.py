@@ -56,25 +56,25 @@ train_locally = (
             UPDATE: "                optimizer.step()\n",
             BACKWARD: f"optimizer.zero_grad()\n                {BACKWARD}",
         },
-        why="The prepared optimizer zeroes only where it steps; before the last micro-batch of a window that wipes out what the others have added.",
+        why="Each step takes the gradient of its window's last micro-batch alone; a `zero_grad` before it wipes out the others'.",
         hint="Of which micro-batches are the gradients that the optimizer sees?",
     ),
     Mistake(
         "micro-batches counted",
         UNGUARDED,
-        why="`local_sgd.step()` counts its own calls; called in every block it counts micro-batches, so the ranks average more often than they should, and inside windows.",
+        why="The ranks average after H micro-batches, not after H optimizer steps: called in every block, `local_sgd.step()` counts micro-batches.",
         hint="Which attribute of the accelerator is true only in the block in which the optimizer steps?",
     ),
     Mistake(
         "steps multiplied and guarded",
         H_TIMES_K,
-        why="Guarded, `local_sgd.step()` already counts optimizer steps; multiplied by the accumulation steps they are too many.",
+        why="The ranks average after k times H optimizer steps; guarded, `local_sgd.step()` already counts optimizer steps.",
         hint="What does one call of `local_sgd.step()` stand for in your loop, and what is `local_steps` counted in?",
     ),
     Mistake(
         "local_sgd.step() not called in the loop",
         {GUARDED: ""},
-        why="Nobody counts the optimizer steps while the loop runs, so the ranks do not meet before its end.",
+        why="The ranks do not meet before the end of the loop, not even after H optimizer steps.",
         hint="Who tells LocalSGD that an optimizer step has been made?",
     ),
     Mistake(
@@ -129,13 +129,13 @@ train_locally = (
     Mistake(
         "loss not divided",
         {BACKWARD: "model(**batch).loss.backward()"},
-        why="`loss.backward()` divides by nothing, so the gradient of a window is the sum of its micro-batches.",
+        why="`loss.backward()` divides by nothing: the gradient of a window is the sum of its micro-batches'.",
         hint="Who divides by the accumulation steps in an Accelerate loop?",
     ),
     Mistake(
         "divided twice",
         {".loss)": ".loss / accelerator.gradient_accumulation_steps)"},
-        why="`accelerator.backward` divides by the accumulation steps already; divided by hand as well, the step is k times too short.",
+        why="`accelerator.backward` divides by the accumulation steps already; divided by hand as well, the gradient is k times too small.",
         hint="Who divides by the accumulation steps in an Accelerate loop?",
     ),
     Mistake(
@@ -154,7 +154,7 @@ train_locally = (
         },
         {UPDATE: f"{UPDATE}                accelerator.wait_for_everyone()\n"},
         {GUARD: f"{GUARD}                    accelerator.wait_for_everyone()\n"},
-        why="Whatever the ranks send between two averages, and be it a barrier or a loss that is gathered, has each of them wait for the slowest: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        why="Between two averages the ranks were to send nothing, be it a barrier or a loss that is gathered: whoever needs an answer waits for the other rank, however few the bytes.",
         hint="Which of your lines needs an answer from the other rank?",
     ),
     Mistake(
@@ -178,7 +178,7 @@ train_locally = (
     Mistake(
         "averaged before the step",
         {UPDATE + GUARDED: GUARDED + UPDATE},
-        why="`local_sgd.step()` comes before `optimizer.step()`: the weights are averaged and then moved apart again by the step that was to be averaged.",
+        why="The average comes before `optimizer.step()`: the step that was to be averaged moves the weights apart again.",
         hint="What must have happened to the weights when the average is due?",
     ),
     Mistake(
@@ -214,7 +214,7 @@ train_locally = (
     Mistake(
         "sum instead of mean",
         by_hand(reduction="sum"),
-        why="An all-reduce adds up; without the division by the number of ranks the weights are doubled with every average.",
+        why="At each average every weight becomes the sum over the ranks, not their mean.",
         hint="What is the `reduction` of `accelerator.reduce` if you want an average?",
     ),
     Mistake(
