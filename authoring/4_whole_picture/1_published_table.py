@@ -11,7 +11,7 @@
 # In January 2022 a page of the transformers documentation trained BERT-large on one graphics card of 16 GB and showed what each saving brings.
 # The table below is from that page. (*Vanilla* is the row without any saving, `batch 4`. What the page calls MB are MiB.) In June 2023 the figures were taken out of it.
 #
-# You have no such card either. How much of the table can you get back?
+# How much of the table can you get back without the card?
 
 # %%
 import json
@@ -155,8 +155,8 @@ pd.DataFrame(
 # Now the bytes. In the first lesson the prediction for vanilla was too low. It counted the tensors that today's PyTorch keeps on a CPU. A card of 2022 kept others, and the difference can be named:
 #
 # - On CUDA the mask of a dropout has 1 byte for each number, not 4. That is *less*.
-# - The softmax of torch 1.10 also kept its input until the backward pass (pull request 66018 removed that, one version later).
-# - `zero_grad` set gradients to zero and kept their memory; today it frees them.
+# - The softmax of torch 1.10 also kept its input until the backward pass (pull request 66018 removed that).
+# - `zero_grad` set gradients to zero and kept their memory; today's default frees them.
 # - The allocator hands out blocks: sizes are rounded up, and what lies between blocks may fit nothing.
 #
 # `predict_run(..., device=...)` takes these differences into account. With "gpu" it traces what CUDA keeps today, with "gpu of 2022" what it kept then.
@@ -227,7 +227,7 @@ for name, run in {
     )
 
 # %% [markdown]
-# If what is allocated is near the card's memory, the training is too large, and this course is what helps. If what is reserved and idle is large (more than what was asked for), the memory is there in pieces, none of which is large enough: inputs of ever new lengths do that. Then pad to a few lengths, or set `PYTORCH_ALLOC_CONF=expandable_segments:True` (in older versions `PYTORCH_CUDA_ALLOC_CONF`), as the message recommends.
+# Here little is reserved and idle. If what is allocated is near the card's memory, the training itself is too large. If much is reserved but unallocated, the message recommends `PYTORCH_ALLOC_CONF=expandable_segments:True` (in older versions `PYTORCH_CUDA_ALLOC_CONF`).
 
 # %% [markdown]
 # ## Every row
@@ -236,9 +236,9 @@ for name, run in {
 #
 # - *fp16*: `autocast`, which lets each operation choose its type. Weights, gradients and state stay `float32`; a half-size copy of each weight matrix joins the activations, and CUDA's softmax and normalisation work in `float32`.
 # - *Adafactor*: the optimizer of transformers itself, traced. For a matrix it keeps one number for each row and column.
-# - *8-bit Adam*: it is computed by *kernels* (programs that run on the card) of another library, which cannot be traced, so its state is a formula: two averages of 1 byte a weight, each with a scale of 4 bytes for every 2,048 weights (every 256 since version 0.44, of 2024; tensors of fewer than 4,096 weights keep theirs in `float32`).
+# - *8-bit Adam*: it is computed by *kernels* (programs that run on the card) of another library, which cannot be traced, so its state is a formula: two averages of 1 byte a weight, each with a scale of 4 bytes for every 2,048 weights (tensors of fewer than 4,096 weights keep theirs in `float32`).
 #
-# The last column is the error in what the training itself takes, so the context is left out on both sides. Three cells, since each row takes a second or two. Vanilla is there already.
+# The last column is the error in what the training itself takes, so the context is left out on both sides. Vanilla is there already.
 
 # %%
 predicted = {"vanilla": steps["gpu of 2022"]}
@@ -262,10 +262,10 @@ prediction_table(rows, [predicted[row.key] for row in rows])
 #
 # ## Rules of thumb
 #
-# What would other estimates have said? Three in common use:
+# What would other estimates have said? Three of them:
 #
 # - **16 bytes a weight**: 4 each for weight and gradient, 8 for the state of AdamW. No activations.
-# - **`accelerate estimate-memory`**: it needs the network to look a model up, but its formula can be called. It speaks of a batch of 1 and leaves activations out too.
+# - **`accelerate estimate-memory`**: only its formula is called here. It is for a batch of 1 and leaves activations out too.
 # - **The activations of Korthikanti et al.** (2022) on top of the 16 bytes: in each layer $sbh(34 + 5as/h)$ bytes for numbers of 2 bytes, with $s$ tokens in each of $b$ sequences, width $h$ and $a$ attention heads; twice the sizes, but not the masks, make that $sbh(66 + 9as/h)$ for 4. Checkpointed, a layer keeps its input only.
 
 # %%
@@ -335,13 +335,12 @@ print(f"what it does not know of, the rest:       {(parts['activations'] - rest)
 
 # %% [markdown]
 # The rule's state is too large. Its activations are too small (those of 2022 held the softmax's input, too), and it knows nothing of temporary tensors and of the allocator's blocks. The errors nearly cancel. A total that agrees proves nothing about its parts. All three take Adam's state, whatever the optimizer.
-# A formula is quick and needs no code; the trace sees what the libraries really do.
 #
 # ## Rows of today
 #
 # The table is of 2022. What would you add now? Four settings, predicted for a card and a PyTorch of today:
 #
-# - *bf16*: numbers of 2 bytes with the range of `float32`, so no loss has to be scaled.
+# - *bf16*: numbers of 2 bytes with the range of `float32`.
 # - *sdpa*: scaled dot-product attention in one operation, whose fused kernels never keep the scores of all pairs of tokens.
 # - *selective*: checkpointing that keeps the results of the linear layers and computes the rest again, with 1x4.
 # - *compile*: `torch.compile`, whose kernels do several small operations in one go. Its own *partitioner*, the part that decides what the forward pass keeps, is asked. This prediction has not been compared with a GPU, and the allocator's overhead is taken over from vanilla's.
@@ -368,9 +367,9 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# In MiB; compare *selective* with *accumulation*, the others with *vanilla*. Here *sdpa* saves more than *bf16*, which shrinks activations only: weights, gradients and state stay `float32`. By this prediction *compile* saves nothing: it is there for speed.
+# In MiB; compare *selective* with *accumulation*, the others with *vanilla*. Here *sdpa* saves more than *bf16*, which shrinks activations only: weights, gradients and state stay `float32`. By this prediction *compile* saves nothing.
 #
-# Why does *sdpa* take a little more FLOPs? It keeps no scores, so its backward pass computes them **again**: it is checkpointing, inside one kernel. So the two go together. Here are both, with micro-batches of 4:
+# Why does *sdpa* take a little more FLOPs? It keeps no scores, so its backward pass computes them **again**: it is checkpointing, inside one kernel. Here are both together, with micro-batches of 4:
 
 # %%
 both = {}
@@ -392,7 +391,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# With *sdpa* there is less to save, but checkpointing still takes most of what is left.
+# With *sdpa* there is less to save, but here checkpointing still takes most of what is left.
 #
 # Why do the activations shrink so little with *bf16*, and not to half? On a card autocast leaves norms, softmax and the sums that pass from layer to layer in `float32`, as with fp16, and the copies of the weight matrices in 2 bytes join the activations. On a CPU it leaves the softmax in the type of its input, and one more thing decides, well hidden. Eager attention adds the padding mask to its scores, and the mask is `float32`; bf16 plus `float32` is `float32`.
 # transformers (5.23) leaves a mask out that hides nothing. So hide one token in one of four texts, and look at a step of the small model:
@@ -461,7 +460,7 @@ if not cards:
     )
 
 # %% [markdown]
-# The last column first: it compares what the allocator handed out (`peak MiB`). The rules of the predictions are older than these measurements, and nothing in them was fitted to the H100. Where does the rest come from? Measured less predicted, in MiB, and last what the whole device held beside the reserved:
+# The last column first: it compares what the allocator handed out (`peak MiB`). Nothing in the predictions was fitted to the H100. Where does the rest come from? Measured less predicted, in MiB, and last what the whole device held beside the reserved:
 
 
 # %%
@@ -480,13 +479,13 @@ for card, rows in cards.items():
     display((more / MiB).round().astype(int))
 
 # %% [markdown]
-# On the H100 64 MiB and little more were handed out beyond the prediction in every row. The 64 are no tensors of the training: cuBLAS, which multiplies the matrices, keeps two workspaces of 32 MiB on a card of this kind (PyTorch's CublasHandlePool.cpp; older cards have smaller ones). No trace sees them.
+# On the H100 64 MiB and little more were handed out beyond the prediction in every row. We take the 64 for the workspaces of cuBLAS, which multiplies the matrices: no trace sees them.
 #
 # What is reserved has to fit. Six rows are nearly as close there; *adafactor* needed 230 MiB more than predicted and *sdpa* 494, so leave room.
 #
-# The third column should be one number, the context. The driver counts all processes on the card, and a second one probably held a context there while five of the rows ran. So leave `whole device` out when you compare.
+# The third column would be one number if it were the context alone. The driver counts all processes on the card, so leave `whole device` out when you compare.
 #
-# Now the times. `time/vanilla` is far from the published one in each of the other rows that have one, and most where the micro-batch is 1. The card is much quicker than a V100; starting an operation from Python takes as long as ever. A micro-batch of one, or half precision, gives the card so little that it waits for the next operation. Adafactor starts many small ones for each tensor of weights, and checkpointing those of the forward pass twice, with its own work around each layer. These are one epoch of each row on one machine, so read the large differences only.
+# Now the times. `time/vanilla` is far from the published one in each of the other rows that have one, and most where the micro-batch is 1. So ratios of times did not carry over from that card and its software to this one; nothing here measures why. These are one epoch of each row on one machine, so read the large differences only.
 #
 # (`TRAINLEAN_DEVICE=cuda trainlean measure --record data/measurements/NAME.json`, run on a machine with a GPU, writes such a file.)
 #
@@ -494,7 +493,7 @@ for card, rows in cards.items():
 #
 # ## On your machine
 #
-# `trainlean measure` measures the whole table: every row in a fresh process, warmed up, three times. On the CPU it takes the small model and a few minutes; with `TRAINLEAN_DEVICE=cuda` it takes BERT-large on a GPU.
+# `trainlean measure` measures the whole table: every row in a fresh process, warmed up, three times. On the CPU it takes the small model; with `TRAINLEAN_DEVICE=cuda` it takes BERT-large on a GPU.
 # Two rows of it are enough here. A row that cannot run on a machine says why, like the third.
 
 # %%
@@ -508,8 +507,7 @@ predicted_here = {
 measured_table(outcomes, predicted_here).drop(columns="time/vanilla")
 
 # %% [markdown]
-# On a CPU the prediction meets the meter's bytes or comes close to them, since both count tensors. The ratios are not BERT-large's, and they need not be.
-# The small model has its own proportions: with short texts and narrow layers, weights and state make up another part of the whole.
+# Here the prediction meets the meter's bytes or comes close: both count tensors. The ratios are not BERT-large's, and they need not be: the small model has its own proportions.
 # The time's ratio is in the picture, because it differs from run to run:
 
 # %%
@@ -551,7 +549,7 @@ curve = [
 summary(curve)
 
 # %% [markdown]
-# With small micro-batches much of the time goes into starting many small operations. So among settings with equal FLOPs take the largest micro-batch that fits; memory that stays empty is worth nothing.
+# Here each larger micro-batch is faster, at equal FLOPs. So of these settings we take the largest micro-batch that fits.
 #
 # What fits BERT-large on a card of 16 GB (it has 16,160 MiB; the context is taken to be the V100's)? Here is the same curve, predicted for a card of today, plain and with every layer checkpointed:
 
@@ -592,7 +590,7 @@ pd.DataFrame(
 plot_micro_batches(curve, memory, CARD)
 
 # %% [markdown]
-# (The scale of memory doubles from mark to mark.) Plain, 4x16 is below the line and 16x4 is not. So 4x16 is the better choice than 1x64: the same training, the same FLOPs, a quarter of the passes through the model.
+# (The scale of memory doubles from mark to mark.) Plain, 4x16 is below the line and 16x4 is not. Beside 1x64, 4x16 has the same FLOPs and a quarter of the passes through the model.
 # Checkpointed, even 64x1 is below it, and nothing is left to accumulate. Its FLOPs are in the last column.
 #
 # Which of the two is faster, 4x16 plain or 64x1 checkpointed? The lesson on [checkpointing with the Trainer](../2_checkpointing/3_trainer.ipynb) asked that of the small model and measured it. For BERT-large it takes a GPU:
@@ -610,7 +608,7 @@ else:
 # %% [markdown]
 # ### Exercise: the largest micro-batch
 #
-# *Difficulty* ** · *8 minutes* · *Why*: it is the first decision of every training that does not fit.
+# *Difficulty* ** · *8 minutes* · *Why*: above, the largest one was the fastest at equal FLOPs.
 #
 # Write `largest_micro_batch(peak, effective_batch, budget, context)`. `peak(micro_batch)` predicts the peak in bytes, without the context; a larger micro-batch never needs less.
 # Return the pair `(micro_batch, accumulation_steps)` with the largest micro-batch whose peak and context together are at most `budget`. The product of the two is exactly `effective_batch`. If nothing fits, return `(0, 0)`.
@@ -631,7 +629,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
 check(largest_micro_batch)
 
 # %% [markdown]
-# Let it choose for BERT-large on two cards. Between the sizes of the table memory grows nearly in a line, so `peak` reads the line:
+# Let it choose for BERT-large on two cards. Between the sizes of the table `peak` draws a straight line:
 
 # %%
 for card in (16160, 12000):
@@ -683,7 +681,7 @@ print(f"{checkpointed_size / plain_size:.1f} times as many as without")
 reveal("sequences at once with checkpointing", checkpointed_size, "sequences", "predicted")
 
 # %% [markdown]
-# A checkpointed layer keeps only its input of each sequence; in the backward pass one layer at a time has all of its activations again. Checkpointing costs one more forward pass, here a third more FLOPs, at any size.
+# A checkpointed layer keeps only its input of each sequence; in the backward pass one layer at a time has all of its activations again. Checkpointing costs one more forward pass, in the table above a third more FLOPs.
 #
 # ### Exercise: choose a row
 #
@@ -745,7 +743,7 @@ explorer(
 )
 
 # %% [markdown]
-# Part of a speed is the card's and not the technique's, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context; a prediction stands at the speed of its measured row.
+# A speed is measured on one card, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context; a prediction stands at the speed of its measured row.
 
 # %%
 for rows in cards.values():
@@ -760,10 +758,10 @@ for rows in cards.values():
 # ## What to keep
 #
 # - Take the context out before you divide memories; divide seconds by samples before you compare them.
-# - A device's figure is tensors, the allocator's blocks around them, and the context. The first two can be predicted without the device. The context is read on it, with no other process there: the driver counts all of them.
+# - A device's figure is tensors, the allocator's blocks around them, and the context. The first two were predicted without the device. The context is read on it, with no other process there.
 # - What a library keeps changes with its version: the softmax's input was there in 2022 and is gone today.
-# - Rules of thumb leave out the batch or the optimizer. Know which one before you trust them.
-# - The largest micro-batch that fits comes first; accumulation supplies the rest. Checkpointing moves that limit far up, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen and the gradient still goes through all layers. Which of the two is faster, only the clock tells.
+# - The rules of thumb here leave out the batch or the optimizer, or both. Know what one leaves out before you trust it.
+# - At equal FLOPs the largest micro-batch was the fastest here: take the largest that fits, and accumulation supplies the rest. Checkpointing moves that limit far up, for one more forward pass: here a third more FLOPs. Which of the two is faster, only the clock tells.
 #
 # `trainlean progress` shows which exercises are still open.
 #

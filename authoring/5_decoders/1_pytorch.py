@@ -57,7 +57,7 @@ for name in ("small-decoder", "llama-1b", "qwen-7b"):
     )
 
 # %% [markdown]
-# Language models are usually trained on one long stream of tokens, cut into pieces of equal length. Nothing is padded then, and every token but a piece's first is a target.
+# The small decoder is trained on one long stream of tokens, cut into pieces of equal length. Nothing is padded then, and every token but a piece's first is a target.
 
 # %%
 tokenizer = load_tokenizer()
@@ -225,14 +225,13 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b"), predicted_row
 #
 # Llama's layers are checkpointed, so of their activations little is left. What the batch still takes is for the greater part three copies of the logits.
 #
-# Qwen2.5 7B is another case. Weights and AdamW's state are there at every moment. Three moments compete for the rest:
+# Qwen2.5 7B is another case. Weights and AdamW's state are there at every moment. Two other moments compete here:
 #
 # - When the forward pass ends, autocast still holds a bf16 copy of each trained matrix that it has multiplied with, beside two and a half copies of the logits: in bf16, in float32, and the logarithm of the softmax.
-# - When the backward pass begins, the bf16 copies are gone but for the head's, and there are three copies of the logits.
-# - Near its end, there are the gradients of most weights.
+# - Near the end of the backward pass, there are the gradients of most weights.
 #
-# With 4 texts it is the last (the gradients are not 0 at the peak), with 5 the first. The logits decide where few weights are trained: with an adapter, in the next lesson. What is frozen has no gradient, and autocast holds no copy of it. (Autograd keeps one, frozen or not, where a gradient passes through the matrix outside of a checkpoint: here the head's.) With accumulation all gradients are there from the second micro-batch on, *beside* the larger of the first two.
-# So, with all layers checkpointed, *count, beside the layers' inputs, the copies of the logits, the gradients, and under autocast 2 bytes for each trained weight of a layer and each weight of the head*. A copy of the logits grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
+# With 4 texts the peak is at the second (the gradients are not 0), with 5 at the first. With an adapter, in the next lesson, it is the logits that decide: what is frozen has no gradient, and no copy in autocast's cache.
+# A copy of the logits grows with the tokens of a micro-batch and with the vocabulary.
 #
 # (Configurations: Llama 3.2 1B and Qwen2.5 7B as their makers published them.)
 #
@@ -244,7 +243,7 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b"), predicted_row
 #
 # ## Exercise: the chunked loss
 #
-# *Difficulty* ** · *9 minutes* · *Why*: three copies of the logits become three copies of a chunk; libraries that train large language models have such a loss.
+# *Difficulty* ** · *9 minutes* · *Why*: three copies of the logits become three copies of a chunk.
 #
 # Write `chunked_loss(hidden, head, targets, chunk)`.
 #
@@ -325,7 +324,7 @@ for chunk in (128, 32):
     print(f"chunks of {chunk:3}: {format_bytes(part):>9}, {part / whole_part:.2f} of it")
 
 # %% [markdown]
-# In chunks of an eighth of the tokens, an eighth of it is left, and with smaller chunks less. Besides, each chunk makes a gradient as large as the head, which is added to those of the chunks before.
+# In chunks of an eighth of the tokens, an eighth of it is left, and with smaller chunks less.
 #
 # The price is one more product of hidden states and head in the backward pass:
 
@@ -350,9 +349,7 @@ weights = head + config.num_hidden_layers * layer
 print(f"one more product with the head: {head / (3 * weights):.1%} more FLOPs")
 
 # %% [markdown]
-# PyTorch has such a loss of its own, `torch.nn.functional.linear_cross_entropy` with `LinearCrossEntropyOptions` (there in torch 2.13). For a mean or a sum it computes the gradients already in the forward pass, while a chunk's logits are there, and keeps those; so nothing is computed twice.
-# Libraries have had it longer. Liger's fused linear cross-entropy works in chunks, too, and makes the gradients in the forward pass. Cut Cross-Entropy is a kernel that never writes the logits to memory; its authors report for Gemma 2 2B a loss of 24 GB that became 1 MB ([arXiv 2411.09009](https://arxiv.org/abs/2411.09009)).
-# What they share with your loss: never all logits at once.
+# PyTorch has such a loss of its own, `torch.nn.functional.linear_cross_entropy` with `LinearCrossEntropyOptions` (there in torch 2.13). For a mean it computes the gradients already in the forward pass, while a chunk's logits are there, and keeps those.
 
 
 # %%
@@ -369,7 +366,7 @@ print("gradients differ by less than a millionth:", bool(apart < 1e-6))
 # %% [markdown]
 # ## Exercise: a chunk for a budget
 #
-# *Difficulty* * · *5 minutes* · *Why*: the chunk is a number that you must give; too large it does not fit, too small it wastes time on many small products.
+# *Difficulty* * · *5 minutes* · *Why*: the chunk is a number that you must give, and too large it does not fit.
 #
 # Write `choose_chunk(tokens, vocabulary, rest, budget)`: the largest number of tokens whose logits may be computed at a time.
 #
@@ -470,7 +467,7 @@ for length in (64, 128, 256, 512):
 #
 # ## Exercise: what sdpa keeps
 #
-# *Difficulty* ** · *7 minutes* · *Why*: it tells from which length on a model needs the fused attention, and what still grows with it.
+# *Difficulty* ** · *7 minutes* · *Why*: it tells what grows with the length, and how fast.
 #
 # Write `attention_keeps(batch, heads, length, head_size)`: the bytes that autograd keeps from one attention as above, in float32, as a dictionary with the keys `"eager"` and `"sdpa"`. No mask is saved, and there is no dropout. `kept` tells you, but write it as a formula that runs nothing.
 
@@ -510,8 +507,6 @@ for length in (512, 2048, 8192, 32768):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# (On a GPU that FlashAttention's kernel supports, an A100 or newer, the same holds in 16 bits. In float32 torch 2.13 has no fused kernel there that takes shared heads: `sdpa` then computes step by step and keeps the table.)
-#
 # And in bf16? The fused attention keeps about half. Eager attention as transformers writes it for Llama takes the softmax in float32 and converts what comes out:
 
 
@@ -533,9 +528,7 @@ for name, attention in {"eager": eager_of_transformers, "sdpa": fused_attention}
 # %% [markdown]
 # In bf16 the eager one keeps *more*: the float32 table for the backward pass of the softmax, and its bf16 copy for that of the product with the values.
 #
-# The work does not go away. `sdpa` still multiplies every query with every key it may see: time grows with the square of the length, memory does not.
-#
-# **A mask can take the kernel away.** On a GPU FlashAttention's kernel takes a causal mask only as the *argument* `is_causal`; given a mask as a tensor, `sdpa` has to pick another one. Texts without padding, as here, need no other; padding at the *end* needs none either, because no token looks ahead at it. Leave the attention mask out then: transformers makes a tensor of it as soon as it has a zero.
+# The work does not go away. `sdpa` still multiplies every query with every key it may see: these products grow with the square of the length, what it keeps does not.
 #
 # ## Adding up in bf16
 #
@@ -580,9 +573,9 @@ for micro_batches in (4, 16, 64):
     print(f"{micro_batches:3} micro-batches: {error:.1%} off")
 
 # %% [markdown]
-# Four times as many micro-batches, twice the error. Nothing is raised, and no loss shows it.
+# Here four times as many micro-batches make twice the error, and nothing is raised.
 #
-# The same happens to the *weights*. AdamW moves a weight by about the learning rate. How many of the weights change at all in four steps?
+# The same happens to the *weights*. AdamW's first step moves a weight by about the learning rate. How many of the weights change at all in four steps?
 
 
 # %%
@@ -610,12 +603,12 @@ print(f"from 0.02 to the next number of bf16: {(above - weight).item():.5f}")
 # %% [markdown]
 # The smaller the learning rate, the fewer weights notice. A weight of 0.02 moves only if the step is at least half of that distance; a step of 0.00001 is rounded back, every time.
 #
-# The cure is old (mixed-precision training, [arXiv 1710.03740](https://arxiv.org/abs/1710.03740)): keep *master weights* in float32. The optimizer steps them, with gradients that were added up in float32, and the model computes with their rounded copy.
-# Autocast does the same from the other side: its weights *are* the masters, and the products get copies of them in bf16. (Another way is to round the weights up or down by chance, so that on average nothing is lost: stochastic rounding.)
+# A cure is to keep *master weights* in float32 (mixed-precision training, [arXiv 1710.03740](https://arxiv.org/abs/1710.03740)). The optimizer steps them, with gradients that were added up in float32, and the model computes with their rounded copy.
+# Autocast does the same from the other side: its weights *are* the masters, and the products get copies of them in bf16.
 #
 # ## Exercise: master weights
 #
-# *Difficulty* *** · *10 minutes* · *Why*: mixed precision began with such a loop, and both of its roundings can be in the wrong place without an error.
+# *Difficulty* *** · *10 minutes* · *Why*: both of its roundings can be in the wrong place without an error.
 #
 # Write `train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps)`.
 #
@@ -711,10 +704,10 @@ explorer(whole_runs + chunked_runs + others, measure=measure_decoder)
 # %% [markdown]
 # ## What to keep
 #
-# - With a large vocabulary the logits are the largest tensors in training with fused attention, as soon as a micro-batch has more tokens than the hidden size has numbers, and the backward pass of the loss holds three copies of them in float32. A name that holds the model's output adds one (in bf16, half of one).
+# - With the large vocabulary the logits were the largest tensors, and the backward pass of the loss holds three copies of them in float32. A name that holds the model's output adds one.
 # - They grow with the tokens of a micro-batch and with the vocabulary. Checkpointing layers leaves them; a smaller micro-batch or a loss in chunks does not.
-# - The loss in chunks is checkpointing applied to the head: one more product with the head, exact, and as small as you choose.
-# - Eager attention keeps a table of length x length for every head; the fused one keeps its output and one number for each query. Time still grows with the square.
+# - The loss in chunks is checkpointing applied to the head: one more product with the head, and the same gradients but for rounding.
+# - Eager attention keeps a table of length x length for every head; the fused one keeps its output and one number for each query. Its products still grow with the square of the length.
 # - In bf16 small additions vanish: add gradients up in float32, and step float32 weights.
 #
 # Next: [Decoders with Accelerate](2_accelerator.ipynb): tokens counted over windows and ranks, and adapters.

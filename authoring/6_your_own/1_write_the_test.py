@@ -58,7 +58,7 @@ def train_right(micro_batch, accumulation_steps):
 print(len(train_right(32, 1)), "steps with the large batch,", len(train_right(8, 4)), "accumulated")
 
 # %% [markdown]
-# Four wrong loops. Each differs from the right one in a line or two, and each has been written by somebody:
+# Four wrong loops. Each differs from the right one in a line or two:
 
 
 # %%
@@ -149,10 +149,10 @@ for name, train in wrong.items():
     print(f"{name:42} {first.norm() / large.norm():.2f} times as long, cosine {cosine:.2f}")
 
 # %% [markdown]
-# Counting steps sees none of them. The length of the first gradient sees a factor: the sum of the window is too long, and a part of one micro-batch's gradient is too short. It misses the loop that zeroes inside the window and does not divide. That one steps with the gradient of a single micro-batch, which is somewhat longer than the mean and points elsewhere. And it misses the loop that goes wrong from the second step on.
+# Counting steps sees none of them. The length of the first gradient sees a factor: the sum of the window is too long, and a part of one micro-batch's gradient is too short. It misses the loop that zeroes inside the window and does not divide. That one steps with the gradient of a single micro-batch, which is longer than the mean here and points elsewhere. And it misses the loop that goes wrong from the second step on.
 #
 # So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged before any division is right at the first step of all four loops, and later shows only what the steps did to the weights.
-# Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With windows of one length under AdamW (or Adam without its own `weight_decay`), or where every gradient is cut, a loop without the division ends close to the right one.
+# Weights can hide a factor: Adam divides each entry by its own running size, and clipping makes all gradients above its limit equally long.
 #
 # ## How close is the same?
 
@@ -176,12 +176,12 @@ for scale in (1.0, 1e6, 1e-4):
         )
 
 # %% [markdown]
-# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 refuses the right loop with long gradients and passes the wrong one with short ones. **Compare the difference with the gradient's own length.** In float32 rounding stays below a millionth of it where the samples' gradients do not cancel (near a minimum they may: test the beginning of a training); the mistakes of these lessons are half a per cent and more.
+# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 refuses the right loop with long gradients and passes the wrong one with short ones. **Compare the difference with the gradient's own length.** Here rounding stays below a millionth of it.
 
 # %% [markdown]
 # ## Exercise: a test for accumulation
 #
-# *Difficulty* * · *7 minutes* · *Why*: with this test the project's mistake would have been red from the first day.
+# *Difficulty* * · *7 minutes* · *Why*: with such a test a missing division is red at the first step.
 #
 # Write `test_accumulation(train)`. It raises an error where `train` is wrong, an `AssertionError` or another one, and returns where it is right.
 #
@@ -214,7 +214,7 @@ check(test_accumulation)
 #
 # ## Exercise: a test for the last window
 #
-# *Difficulty* ** · *10 minutes* · *Why*: most loops that are wrong in their last window pass every test with round numbers.
+# *Difficulty* ** · *10 minutes* · *Why*: where nothing is left over, nobody sees what a loop does with a rest.
 #
 # Write `test_last_window(train)`. Now `train(micro_batch, accumulation_steps, samples)` takes the number of samples, too. Otherwise as before.
 #
@@ -246,7 +246,7 @@ check(test_last_window)
 #
 # ## Exercise: a test for ranks
 #
-# *Difficulty* ** · *6 minutes* · *Why*: a run on 8 ranks cannot be looked at by eye, and rank 0 is the one that prints.
+# *Difficulty* ** · *6 minutes* · *Why*: what one rank prints says nothing of the others.
 #
 # Write `test_ranks(train)`. `train(micro_batch, ranks)` returns a list with a list for each rank: the gradients with which it stepped. There is no accumulation here: a step has `micro_batch` samples of each rank, and `micro_batch * ranks` is 32 (three ranks cannot share them evenly). All steps together take 64 samples.
 #
@@ -303,7 +303,7 @@ def test_token_weights(train):
 check(test_token_weights)
 
 # %% [markdown]
-# Where all texts are of one length, a mean of means is the same number as the mean over all targets; so is it where each micro-batch happens to hold as many targets as the next. And where each window holds as many as the next, nobody sees a loop that counts the first window's targets and divides all others by them. Test data is often made like that.
+# Where all texts are of one length, a mean of means is the same number as the mean over all targets; so is it where each micro-batch happens to hold as many targets as the next. And where each window holds as many as the next, nobody sees a loop that counts the first window's targets and divides all others by them.
 #
 # ## The test, ready made
 #
@@ -350,7 +350,7 @@ except AssertionError as error:
 # ## What to keep
 #
 # - Make the loop a function of micro-batch and accumulation steps, from the same weights and samples each time. Its own large batch is the truth for what accumulation changes. A fault that both have does not show (exhibit 16 of the museum that follows is one).
-# - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length. It does not show what happens beside the gradient: averaged weights, or the learning rate (a wrong one moves the next gradient, but in a warm-up perhaps by less than your limit). `same_training` compares the rates, too.
+# - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length. It does not show what happens beside the gradient: averaged weights, or the learning rate. `same_training` compares the rates, too.
 # - A test sees what its data lets it see: numbers of samples with a rest of two micro-batches or more behind a whole window, and without a rest; more than two ranks, each of them looked at; texts of different lengths.
 # - Before you trust a test, see it fail: run it on wrong loops.
 #

@@ -74,7 +74,7 @@ ratios = (
         {PAIR: "append((round(time, 2), round(memory, 2)))"},
         {PAIR: "append((round(time, 3), round(memory, 3)))"},
         {PAIR: "append((round(time, 1), round(memory, 1)))"},
-        why="A ratio that goes into further calculations is not rounded; a table rounds when it is shown.",
+        why="These are the ratios rounded; a table rounds when it is shown.",
         hint="How many digits of the ratio does your answer keep?",
     ),
     Mistake(
@@ -128,7 +128,7 @@ largest_micro_batch = (
     Mistake(
         "smallest micro-batch first",
         {SIZES: "range(1, effective_batch + 1)"},
-        why="It fits and does the same training, but in many small steps that leave the device idle.",
+        why="This is the smallest micro-batch that fits; the largest was asked for.",
         hint="Of 4x16 and 1x64, which one gives the device more to do at a time?",
     ),
     Mistake(
@@ -136,7 +136,7 @@ largest_micro_batch = (
         {
             FITS: "peak(1) + (micro_batch - 1) * (peak(2) - peak(1)) + context <= budget",
         },
-        why="Memory need not grow in a line: with larger micro-batches the peak may lie at another moment, and an allocator hands out whole blocks. What `peak` says of the size itself decides.",
+        why="These are the sizes that a straight line through two peaks finds, and memory need not grow in a line. What `peak` says of the size itself decides.",
         hint="For which micro-batches does your function ask `peak`?",
     ),
     Mistake(
@@ -224,7 +224,7 @@ choose_row = (
     Mistake(
         "leanest row",
         {BEST: 'min(fitting, key=lambda row: row["memory"])'},
-        why="Memory below the budget is worth nothing; the budget asks for the fastest row that fits.",
+        why="This is the smallest row; the fastest that fits was asked for.",
         hint="What do you gain from memory that stays empty?",
     ),
     Mistake(

@@ -9,7 +9,7 @@ BECAUSE = question(
     "Why did the card hold more than a CPU of today?",
     (
         "Gradients kept their memory between steps, and the softmax kept its input.",
-        "Both are counted as tensors, and both are gone in today's PyTorch.",
+        "From the second column to the third gradients and activations grow.",
     ),
     (
         "Numbers take more bytes on a card than in a processor's memory.",
@@ -28,7 +28,7 @@ BECAUSE = question(
     ),
     (
         "Gradients and optimizer state are recomputed as well.",
-        "They cannot be: they stay as they are, whatever is checkpointed.",
+        "Checkpointing leaves them as they are.",
     ),
     (
         "The activations are moved to the CPU's memory.",

@@ -46,7 +46,7 @@ chunked_loss = (
     Mistake(
         "not checkpointed",
         {CALL: PLAIN},
-        why="The logits are computed chunk by chunk, and autograd keeps each chunk's softmax for the backward pass: in the end all of them are in memory.",
+        why="The logits are computed chunk by chunk, and each chunk's, or its softmax, is kept for the backward pass: in the end all of them are in memory.",
         hint="What does autograd keep of each chunk's loss, and who can make it again when it is needed?",
     ),
     Mistake(
@@ -59,16 +59,16 @@ chunked_loss = (
         {
             f"    total = 0\n    for some_hidden, some_targets in {PARTS}:\n{ADD}": "    total = sum_of(hidden, head, targets)\n"
         },
-        why="One product makes the logits of all tokens, and they, or their softmax, stay in memory until the backward pass.",
-        hint="How many tokens' logits does one product in your function make, and how many should it be?",
+        why="One tensor holds the logits of all tokens, and they, or their softmax, stay in memory until the backward pass.",
+        hint="How many tokens' logits does the largest tensor in your function hold, and how many should it be?",
     ),
     Mistake(
         "nothing split",
         {
             f"    total = 0\n    for some_hidden, some_targets in {PARTS}:\n{ADD}": "    total = checkpoint(sum_of, hidden, head, targets, use_reentrant=False)\n"
         },
-        why="Nothing is split: the logits of all tokens are computed at once, in the forward pass and once more in the backward pass, whatever `chunk` is.",
-        hint="Which argument of your function did you not use?",
+        why="One tensor holds the logits of all tokens, whatever `chunk` is.",
+        hint="How many tokens' logits are computed at once, and how many does `chunk` allow?",
     ),
     Mistake(
         "logits made outside the checkpoint",
@@ -138,7 +138,7 @@ chunked_loss = (
         "only the first chunk",
         {ADD: f"{ADD}        break\n"},
         {ADD: f"{ADD}        return total / targets.ne(-100).sum()\n"},
-        why="The function is done when the first chunk is; the other tokens are never seen.",
+        why="Only the first chunk is in the loss; the other tokens are never seen.",
         hint="Inside which loop does your `return` or `break` stand?",
     ),
     Mistake(
@@ -220,7 +220,7 @@ choose_chunk = (
     Mistake(
         "two bytes each",
         {EACH: "3 * 2 * vocabulary"},
-        why="The loss is computed in float32, four bytes a number, whatever the model computes in.",
+        why="The logits are computed in float32, four bytes a number.",
         hint="In which type does the loss take its softmax?",
     ),
     Mistake(
@@ -538,7 +538,7 @@ train_with_masters = (
     Mistake(
         "zeros left in .grad",
         {"            weight.grad = None\n": "            weight.grad.zero_()\n"},
-        why="A tensor of zeros takes as many bytes as the gradient did. In this loop the model's own gradients are to be gone when the optimizer steps, and None was asked for.",
+        why="A tensor of zeros takes as many bytes as the gradient did, and None was asked for.",
         hint="How many bytes has a bf16 gradient whose entries are all 0?",
     ),
     usual("never zeroed", {"            optimizer.zero_grad()\n": ""}),
@@ -563,7 +563,7 @@ train_with_masters = (
             "model(inputs)": "model(inputs.float() if inputs.is_floating_point() else inputs)",
             STEP + WRITE: STEP + WRITE + "    model.bfloat16()\n",
         },
-        why="While it trained the model was a float32 one: its forward pass has used the masters themselves, and not their rounded copy, and it took the bytes and the time of float32.",
+        why="While it trained the model was a float32 one: its forward pass has used the masters themselves, and not their rounded copy, and it took the bytes of float32.",
         hint="Of which type are the weights that the forward pass computes with?",
     ),
     Mistake(

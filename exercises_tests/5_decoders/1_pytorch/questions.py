@@ -29,7 +29,7 @@ BECAUSE = (
         "The model computes in bf16. Why does this copy take four bytes a number?",
         (
             "The loss is computed in float32, from converted logits.",
-            "An exponential and a sum over a large vocabulary would lose too much in bf16.",
+            "transformers converts them to float32 before the loss.",
         ),
         (
             "The head's weight stays in float32 under autocast.",

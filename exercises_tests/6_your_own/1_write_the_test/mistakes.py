@@ -22,7 +22,7 @@ def nothing_compared(*answers) -> Mistake:
 
 def steps_counted(
     count_only: dict,
-    is_right: str = "Only the number of steps makes this test fail, and that is right in most wrong trainings.",
+    is_right: str = "Only the number of steps makes this test fail, and wrong trainings may make the right number.",
 ) -> Mistake:
     """A test that fails by the number of steps alone, which `is_right`."""
     return Mistake(
@@ -35,7 +35,7 @@ def steps_counted(
 
 def refuses_all(
     *answers,
-    why: str = "It refuses right trainings of every kind, also one whose gradients are the large batch's to the last bit: it compares them with something else, or looks for what these trainings do not have, such as an optimizer.",
+    why: str = "It refuses right trainings of every kind, also one whose gradients are the large batch's to the last bit.",
     hint: str = "Which two calls of `train` must give the same list?",
 ) -> Mistake:
     """A test that holds a training against something else than its large batch."""
@@ -60,7 +60,7 @@ def too_wide(*tolerances: str) -> Mistake:
             {ENTRIES: f"(other - one).norm() < {tolerance} * one.norm()"}
             for tolerance in tolerances
         ),
-        why="A mistake of a few per cent, or in a few entries, is within the tolerance.",
+        why="A mistake of a few per cent, or in a few entries, passes.",
         hint="How far apart are two right trainings, and how far would a mistake be?",
     )
 
@@ -75,7 +75,7 @@ def too_narrow(*more) -> Mistake:
             for t in ("3e-7", "2e-7", "1e-7")
         ),
         *more,
-        why="Rounding in float32 is a few ten-millionths of the gradient's length; this tolerance is narrower, so it refuses right trainings.",
+        why="Right trainings differ by rounding, here by a few ten-millionths of the gradient's length, and this test refuses some of them.",
         hint="How far apart are two right trainings in float32, beside the gradient's length?",
     )
 
@@ -86,7 +86,7 @@ def passed_by_nan(*more) -> Mistake:
         "large differences refused, not small ones asked for",
         {f"assert {ENTRIES}": "assert not (other - one).norm() > 1e-4 * one.norm()"},
         *more,
-        why="Every comparison with nan but `!=` is False: an assertion that refuses `>` never fails there, and Python's max() passes over a nan that is not the first. Assert of each step that its difference is small.",
+        why="A training that gives nan passes. Every comparison with nan but `!=` is False, and Python's max() passes over a nan that is not the first. Assert of each step that its difference is small.",
         hint="What does Python say of float('nan') > 1, and what of float('nan') < 1?",
     )
 
@@ -111,7 +111,7 @@ def two_accumulated(calls: str, *others: str) -> Mistake:
         "neither is the large batch",
         *({calls: other} for other in others),
         *({calls: other, ENTRIES: ENTRIES.replace("<", "<=")} for other in others),
-        why="The micro-batch is the first argument and the accumulation steps are the second, so both calls accumulate here. A mistake that is as large in both goes unseen, such as gradients that are never zeroed.",
+        why="A mistake that is as large in both of two accumulated trainings goes unseen, such as gradients that are never zeroed. The micro-batch is the first argument, the accumulation steps are the second.",
         hint="Which of your two calls has one accumulation step?",
     )
 
@@ -433,7 +433,7 @@ test_ranks = (
         {LARGE: "large = train(32, 1)"},
         {OWN: "for own in train(16, ranks):"},
         {RANKS: "for ranks in (2, 3, 4):"},
-        why="It refuses right trainings of every kind, so what it compares is something else: `train(32, 1)` is a list with one rank's list in it, and only where `micro_batch * ranks` is 32 (three ranks cannot share it) has a step the large batch's samples.",
+        why="It refuses right trainings of every kind. `train(32, 1)` is a list with one rank's list in it, and only where `micro_batch * ranks` is 32 (three ranks cannot share it) has a step the large batch's samples.",
         hint="What is `len(train(32, 1))`, and what is `micro_batch * ranks` in each of your calls?",
     ),
     Mistake(
@@ -513,7 +513,7 @@ test_ranks = (
     ),
     steps_counted(
         {RANK_EACH: ""},
-        "Each rank makes the right number of steps in most wrong trainings.",
+        "Each rank may make the right number of steps in a wrong training.",
     ),
     nothing_compared(
         {f"assert {ENTRIES}": ENTRIES, RANK_COUNT: ""},

@@ -25,7 +25,7 @@ BECAUSE = question(
     "Why do two loops still slip through?",
     (
         "One is right at its first step; the other's gradient has about the right length.",
-        "Nothing is left over from an earlier window when the first one begins. And a single micro-batch's gradient is only somewhat longer than the mean; it points elsewhere, which a length does not tell.",
+        "Nothing is left over from an earlier window when the first one begins. And the single micro-batch's gradient is only somewhat longer than the mean; it points elsewhere, which a length does not tell.",
     ),
     (
         "Both gradients are the right ones, but for some rounding.",
