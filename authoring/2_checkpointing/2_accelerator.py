@@ -49,7 +49,7 @@ recall("2_checkpointing/2_accelerator")
 # %% [markdown]
 # ## The line
 #
-# Models of transformers carry a switch. Since version 5.23 it is called `activation_checkpointing_enable`; before, it was `gradient_checkpointing_enable`. Both mean the same, and the older name goes with version 6. The course runs with both:
+# BERT in transformers carries a switch. Since version 5.23 it is called `activation_checkpointing_enable`; before, it was `gradient_checkpointing_enable`. Both mean the same, and the older name goes with version 6. The course runs with both:
 
 
 # %%
@@ -145,7 +145,7 @@ plot_memory([vanilla, accumulated, checkpointed])
 # %% [markdown]
 # What is left is one layer that is being run again, and the inputs of the others.
 #
-# Look at the other colours, too. Between the last two rows weights and gradients have not changed by a byte. (SGD keeps no state; AdamW's would be the same in both.) Checkpointing saves activations and nothing else. The price stands under GFLOP (*allocator MiB* is what PyTorch's allocator has handed out: it also counts what has none of the colours, such as the random state that each checkpoint keeps):
+# Look at the other colours, too. Between the last two rows weights and gradients have not changed by a byte. (SGD keeps no state.) Here checkpointing saves activations and nothing else. The price stands under GFLOP (*allocator MiB* is what PyTorch's allocator has handed out: it also counts what has none of the colours):
 
 # %%
 summary([vanilla, accumulated, checkpointed])
@@ -156,11 +156,11 @@ print(f"FLOPs with checkpointing: {checkpointed.flops / accumulated.flops:.3f} t
 # %% [markdown]
 # Each layer runs forward twice and backward once. Here all weights train, so backward costs about two forwards, and three parts become four: a third more, not "twice as slow". (With most weights frozen, as with LoRA, backward costs about one forward, and two parts become three: half more.) PyTorch stops a recomputation as soon as it has what it needs, but in BERT that saves almost nothing: a layer ends with a LayerNorm, which needs the last product. The blocks further below end with a product, so stopping early spares that product.
 #
-# The seconds in the table may have grown by more than the FLOPs: a small model spends much of its time on starting operations and moving memory, not on products.
+# The seconds in the table may have grown by more than the FLOPs; the next lesson comes back to them.
 #
 # ### What it does not take: the head
 #
-# The switch checkpoints layers. What lies outside them stays. In a classifier that is little. A language model's head gives a number for each token *of the vocabulary*, at each position: the *logits*. Here is a tiny GPT-2 of 8 layers, with a small and a large vocabulary:
+# The switch checkpoints layers. What lies outside them stays. A language model's head gives a number for each token *of the vocabulary*, at each position: the *logits*. Here is a tiny GPT-2 of 8 layers, with a small and a large vocabulary:
 
 
 # %%
@@ -227,9 +227,9 @@ model.eval()
 print("switched on, then eval: ", times_run(model))
 
 # %% [markdown]
-# Twice means: run again in the backward pass. The last line is a trap. In transformers a layer checkpoints only while it is in training mode. If you call `model.eval()` for an evaluation and forget `model.train()` afterwards, you have neither dropout nor checkpointing, and the memory of a plain run.
+# Twice means: run again in the backward pass. The last line is a trap. Here a layer checkpoints only while it is in training mode. If you call `model.eval()` for an evaluation and forget `model.train()` afterwards, you have neither dropout nor checkpointing.
 #
-# Two rules for the counting: count *pre*-hooks, because a recomputation that stops early never leaves the layer's last modules. And count *inside* the layer: transformers 5.23 checkpoints a layer's `forward`, so a hook on the layer itself stays outside and sees one call.
+# Two rules for the counting: count *pre*-hooks, because a recomputation that stops early may not leave the layer's last modules. And count *inside* the layer: transformers 5.23 checkpoints a layer's `forward`, so a hook on the layer itself stays outside and sees one call.
 #
 # ### Exercise: add it to the loop
 #
@@ -308,7 +308,7 @@ class Classifier(nn.Module):
 
 # %% [markdown]
 # The plain loop; each block in a checkpoint of its own; and one checkpoint around the whole loop.
-# The second one is done from outside here, as in the previous lesson, by giving each block another `forward`. In a model of your own it belongs in the loop, and you will write it below.
+# The second one is done from outside here, as in the previous lesson, by giving each block another `forward`. Below you will write it into the loop.
 
 
 # %%
@@ -352,11 +352,11 @@ for name, run_blocks, prepare in (
     )
 
 # %% [markdown]
-# One checkpoint around everything pays for the recomputation and saves almost nothing: when the backward pass begins, it computes *all* blocks again, and all their activations are there at once. The unit of checkpointing is the block.
+# One checkpoint around everything pays for the recomputation and saves almost nothing: when the backward pass begins, it computes *all* blocks again, and all their activations are there at once.
 #
 # ### Exercise: checkpoint blocks of your own
 #
-# *Difficulty* ** · *8 minutes* · *Why*: the models that need it most are the ones without a switch.
+# *Difficulty* ** · *8 minutes* · *Why*: a model of your own has no switch.
 #
 # Write `run_checkpointed(blocks, hidden, padding)`. It sends `hidden` (a float tensor `[batch, length, width]`) through all `blocks` in order, each with a checkpoint of its own, and returns the result. A block is called as `block(hidden, padding)`.
 #
@@ -436,11 +436,11 @@ def runs_twice_alike(block, *inputs):
 check(runs_twice_alike)
 
 # %% [markdown]
-# `torch.utils.checkpoint` itself notices only fewer tensors, or other shapes, types or devices. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later. (And it is strict: with `use_reentrant=False`, `checkpoint` stops its second run early, so what a block changes at its very end happens once.)
+# By default `torch.utils.checkpoint` itself notices only fewer tensors, or other shapes, types or devices. In your own training, call this function on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later.
 #
 # ## Frozen embeddings and integer inputs
 #
-# Large models are often adapted with a part of them frozen, the embedding for instance. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The previous lesson showed the trap on one layer; here is the whole model.
+# A model may be adapted with a part frozen, the embedding for instance. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The previous lesson showed the trap on one layer; here is the whole model.
 
 
 # %%
@@ -478,7 +478,7 @@ print("warned:", *sorted({str(warning.message) for warning in seen}))
 pd.DataFrame(rows, columns=["blocks", "embedding", "blocks with gradients"])
 
 # %% [markdown]
-# Read the last row. With frozen embeddings and the reentrant variant **no block gets a gradient**. Nothing is raised; the line above the table is a warning, and all that a log would show. The head still trains, so the loss may still fall.
+# Read the last row. With frozen embeddings and the reentrant variant **no block gets a gradient**. Nothing is raised; the line above the table is a warning. The head still trains, so the loss may still fall.
 #
 # The reentrant variant runs the block without recording, and asks only whether one of the *inputs* needs a gradient. It does not notice that the block's own weights do. Integers never need one. So the same happens to an embedding inside a checkpoint:
 
@@ -494,7 +494,7 @@ for reentrant in (False, True):
     )
 
 # %% [markdown]
-# The text models of transformers are protected while they are given `input_ids` (not `inputs_embeds`): their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The switch alone also chooses `use_reentrant=False`. A dictionary of settings replaces that choice: write `use_reentrant` into it, or torch takes the reentrant variant. The second line below counts torch's warnings.
+# BERT in transformers is protected: its switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant here. The switch alone chooses `use_reentrant=False`. A dictionary of settings replaces that choice: write `use_reentrant` into it, or torch takes the reentrant variant. The second line below counts torch's warnings.
 
 # %%
 model = small_bert(seed=0, use_cache=False)
@@ -517,7 +517,7 @@ missing = ["use_reentrant parameter should be passed" in str(one.message) for on
 print("a dictionary without use_reentrant: warned", sum(missing), "times")
 
 # %% [markdown]
-# The protection has a price where only the top of a model trains. Plainly the backward pass ends at the head, and the frozen layers keep nothing. With the switch the embedding's output asks for a gradient that nobody uses, so all layers are run again and go backward:
+# The protection has a price where only the head trains. Plainly the backward pass ends at the head, and the frozen layers keep nothing. With the switch the embedding's output asks for a gradient that nobody uses, so all layers are run again and go backward:
 
 
 # %%
@@ -548,9 +548,9 @@ for name, meter in {
     )
 
 # %% [markdown]
-# Checkpointing made it more expensive *and* larger. Where only the top trains, leave the switch off, or take the request back with `disable_input_require_grads()` after the switch; the non-reentrant variant does not need it. (With the Trainer's argument, in the next lesson, the switch is called again when training begins, and the request is back.)
+# Checkpointing made it more expensive *and* larger. Where only the head trains, leave the switch off, or take the request back with `disable_input_require_grads()` after the switch; the non-reentrant variant does not need it.
 #
-# In your own model there is no such protection. So write `use_reentrant=False`, always: torch 2.13 takes the reentrant variant when you write nothing.
+# In your own model there is no such protection. So write `use_reentrant=False`: torch 2.13 takes the reentrant variant when you write nothing.
 #
 # ### Exercise: who does not train?
 #
@@ -632,9 +632,9 @@ print(
 print("same weights to 1e-6:", bool((plain_weights - lean_weights).abs().max() < 1e-6))
 
 # %% [markdown]
-# Fewer activations, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP sends gradients in groups, called *buckets*, so a step may take more than one all-reduce.) Gradients are sent when they are ready, and checkpointing only makes them ready a little later.
+# Fewer activations, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP sends gradients in groups, called *buckets*, so a step may take more than one all-reduce.)
 #
-# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; a model with such parameters needs it. (Where they are the same ones in every step and nothing is accumulated, `static_graph=True` does as well: it tells DDP that every step looks the same.) So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block is recomputed and then has a backward pass of its own, *within* the model's.
+# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part, and `static_graph=True` tells DDP that every step looks the same. So the model below gets a spare layer that is never used, where a setting is on. In the reentrant variant every block is recomputed and then has a backward pass of its own, *within* the model's.
 
 # %%
 # %%px
@@ -672,7 +672,7 @@ for settings in (
         print(f"{name:13} {settings}: {attempt(run_blocks, prepare, **settings)}")
 
 # %% [markdown]
-# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` helps here, where nothing is accumulated; `use_reentrant=False` needs no help, not even with accumulation. (For models of transformers the Trainer sets `find_unused_parameters` to false when checkpointing is on, unless you set it yourself.)
+# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` helps here, where nothing is accumulated; `use_reentrant=False` needs no help.
 
 # %%
 stop_devices()
@@ -726,12 +726,12 @@ one, other = (
 print(f"your own blocks: same gradient to 1e-6: {bool((one - other).abs().max() < 1e-6)}")
 
 # %% [markdown]
-# The fingerprint is the one from the accumulation unit. Checkpointing changes *when* something is computed, not *what*.
+# The fingerprint is the one from the accumulation unit. Here checkpointing changed *when* something is computed, not *what*.
 #
 # ## What to keep
 #
 # - `model.activation_checkpointing_enable()` before `prepare`; the loop stays as it is. Look whether it is on: an inner pre-hook counts two.
-# - It saves the layers' activations only, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen. `model.eval()` turns it off. Where only the head trains, leave it off.
+# - It saves the layers' activations only, for one more forward pass: a third more FLOPs where everything trains. `model.eval()` turns it off. Where only the head trains, leave it off.
 # - Own models: `checkpoint(block, hidden, padding, use_reentrant=False)` for each block. No lambda over the loop's variable, no single checkpoint around everything.
 # - The reentrant variant loses the gradients behind frozen or integer inputs with a warning and no error, and fails with DDP's `find_unused_parameters=True`.
 # - After the first backward pass: which parameters have no gradient?

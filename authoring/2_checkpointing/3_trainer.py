@@ -10,7 +10,7 @@
 #
 # The published table has three rows that you know by now. They train BERT-large on a card with 16 GB: 4 sequences at once, then 1 at a time accumulated over 4, then with checkpointing on top. Each row takes less memory than the one before, and each is slower.
 #
-# Must it? People say that checkpointing makes training slower, and others say that it made theirs faster. Both have measured. Who is right?
+# Must it? People say that checkpointing makes training slower, and others say that it made theirs faster. Who is right?
 
 # %%
 import dataclasses
@@ -152,7 +152,7 @@ plot_memory(runs)
 
 # %% [markdown]
 # Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no layer's activations are left, only the batch itself, the numbers of its tokens. From there on, no further saving of activations would help.
-# The times say little here: a good part of each is the Trainer's start-up. Speed gets its own section below.
+# The times say little here: each was taken once. Speed gets its own section below.
 #
 # The FLOPs rise in the third row only: accumulation computes nothing twice, checkpointing does.
 #
@@ -184,7 +184,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# (The authors read their card with a few lines of their own, which divide by 1024 x 1024 and print MB; so the two columns can be compared.) The last two rows come out within a few percent of the published figures. The first is too low. As in the first lesson, the prediction is for today's PyTorch on a CPU, and the table is from a card and the PyTorch of 2022, which kept other things. [A later lesson](../4_whole_picture/1_published_table.ipynb) finds out which.
+# (The authors' MB are of 1024 x 1024 bytes, so the two columns can be compared.) The last two rows come out within a few percent of the published figures. The first is too low. As in the first lesson, the prediction is for today's PyTorch on a CPU, and the table is from a card and the PyTorch of 2022. [A later lesson](../4_whole_picture/1_published_table.ipynb) finds out what differs.
 #
 # What did checkpointing cost the authors? Their text gives a rule of thumb, "about 20%". Their last two rows, in samples a second and in seconds:
 
@@ -201,7 +201,7 @@ print(
 #
 # ## Not all layers
 #
-# Checkpointing every layer frees the most. If that is more than you need, the memory lies idle and the recomputation was for nothing. `every_n_layers` is the setting in between (since transformers 5.16). What does it do? Ask the layers:
+# If checkpointing every layer frees more than you need, some of the recomputation was for nothing. `every_n_layers` is the setting in between. What does it do? Ask the layers:
 
 
 # %%
@@ -218,9 +218,9 @@ for details in ({}, {"every_n_layers": 2}, {"every_n_layers": 3}, {"every_n_laye
     print(f"{checkpointed_layers(trained)}   {details}")
 
 # %% [markdown]
-# One layer in $n$ is checkpointed (`c`), the first one always. The others stay plain and keep everything. So `every_n_layers=2` does **not** make segments of two layers, as `checkpoint_sequential` does. Where all layers are alike, a larger $n$ never means less memory or more recomputation, but it may mean the same: with 8 layers, $n=4$, 5 and 6 all run two layers again and keep six plain.
+# One layer in $n$ is checkpointed (`c`), the first one always. The others stay plain and keep everything. So `every_n_layers=2` does **not** make segments of two layers, as `checkpoint_sequential` does. A larger $n$ may change nothing: with 8 layers, $n=4$, 5 and 6 all run two layers again and keep six plain.
 #
-# One more thing to know: with the argument on, the Trainer calls the model's switch itself when training begins, and a setting that you made by hand is overwritten. Without the argument it leaves your setting alone.
+# With the argument on, the Trainer calls the model's switch itself when training begins, and a setting that you made by hand is overwritten. Without the argument it leaves your setting alone.
 # That is how to checkpoint other layers than one in $n$. In the last line below the switch is on, every fourth layer has been taken out by hand, and the argument is not set.
 
 # %%
@@ -262,7 +262,7 @@ print(
 #
 # ### Exercise: the peak of activations
 #
-# *Difficulty* ** · *8 minutes* · *Why*: two numbers of one layer tell what every setting will need.
+# *Difficulty* ** · *8 minutes* · *Why*: two numbers of one layer tell what every setting keeps.
 #
 # Write `peak_activations(layers, every_n_layers, interior, boundary)`: the most bytes of the layers' activations that are alive at one time. `layers` is their number; `interior` and `boundary` are bytes of one layer. `every_n_layers` is a whole number from 1 on, or None for checkpointing off.
 
@@ -406,15 +406,15 @@ plot_checkpointed_layers(
 )
 
 # %% [markdown]
-# The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So by FLOPs there is no best $n$: take the largest one that fits. By seconds it may be another setting, and the next section measures that.
+# The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So by FLOPs there is no best $n$: take the largest one that fits. Seconds are the next section's subject.
 #
-# Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundary of each checkpointed layer, and with padding the attention mask once a layer, to the processor's memory and back, for every micro-batch. (The boundaries' bytes, where every layer is checkpointed, are printed above the picture.) What that costs in seconds the course has not measured.
+# Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundary of each checkpointed layer to the processor's memory and back, for every micro-batch. (The bytes of all boundaries are printed above the picture.) What that costs in seconds the course has not measured.
 #
 # (The picture's axis of memory begins at 6000 MiB: the steps are smaller than they look.) The published figures stand where their settings are on the axis of FLOPs; the published table has no points between.
 #
 # ### Exercise: arguments for a memory budget
 #
-# *Difficulty* *** · *12 minutes* · *Why*: this is the decision that the two units have prepared. Its goal is the *fewest FLOPs*, which can be known beforehand; whether that is also the fastest is measured in the next section.
+# *Difficulty* *** · *12 minutes* · *Why*: this is the decision that the two units have prepared. Its goal is the *fewest FLOPs*, which can be known beforehand.
 #
 # Write `arguments_for_budget(output_dir, effective_batch, budget, peak)`. It returns the `TrainingArguments` of a training run on the CPU that fits into `budget` bytes.
 #
@@ -452,9 +452,9 @@ check(arguments_for_budget)
 #
 # ## Slower or faster?
 #
-# Now the question. Measure plain and checkpointed runs of one effective batch in micro-batches of different sizes. A short loop in PyTorch stands in for the Trainer, whose start-up would drown such short runs. The optimizer is SGD, and the small BERT has 8 layers here, so that activations and not the optimizer's state decide what fits.
+# Now the question. Measure plain and checkpointed runs of one effective batch in micro-batches of different sizes. A short loop in PyTorch stands in for the Trainer. The optimizer is SGD, and the small BERT has 8 layers here, so that activations and not the optimizer's state decide what fits.
 #
-# We do it twice: with 16 reviews cut to 32 tokens, and with 8 reviews of 128. With 32 tokens a single review is so little work that most of the time goes into starting the many small operations. With 128 the operations themselves take longer.
+# We do it twice: with 16 reviews cut to 32 tokens, and with 8 reviews of 128.
 
 # %%
 TOKENS = {
@@ -512,7 +512,7 @@ points[LONG] = measure_in_turn([training(*setting) for setting in settings])
 summary(points[LONG])
 
 # %% [markdown]
-# **With the same micro-batch: slower.** Compare the rows in pairs; where the brackets overlap, a pair says nothing. The checkpointed one does the same work and some of it twice. Its FLOPs are higher in every pair, and there is nothing that could win them back.
+# **With the same micro-batch: slower.** Compare the rows in pairs; where the brackets overlap, a pair says nothing. The checkpointed one does the same work and some of it twice. Its FLOPs are higher in every pair.
 #
 # **With the same memory it is another question.** Let the budget be what a plain run with micro-batches of 1 needs. It cannot be made any smaller by accumulation. What fits into it?
 
@@ -570,7 +570,7 @@ print(
 )
 
 # %% [markdown]
-# A quarter of the micro-batches, each with more operations; all in all far fewer operations and about a third more FLOPs. Whether that pays is a race between the two.
+# A quarter of the micro-batches, each with more operations; all in all far fewer operations and about a third more FLOPs. Whether that pays is a race.
 #
 # Here is the race, with the medians of the tables above. The black line over each bar goes from the slowest to the fastest repeat. The title compares the first bar with the last, unless their lines overlap: then it is too noisy to tell.
 
@@ -592,7 +592,7 @@ races = {
 plot_race(races, BARS.values())
 
 # %% [markdown]
-# Read the panels from the first bar, and compare only bars whose lines do not overlap. A shorter second bar is the price of checkpointing alone. A longer third bar means that checkpointing won at the same memory, a shorter one that it lost. The fewer tokens, the more the number of operations counts; the more tokens, the more the FLOPs. Where your machine draws the line is in your picture, and a busy machine blurs it.
+# Read the panels from the first bar, and compare only bars whose lines do not overlap. A shorter second bar is the price of checkpointing alone. A longer third bar means that checkpointing won at the same memory, a shorter one that it lost.
 #
 # The explorer lets you settle it yourself, with the runs of 32 tokens (`ckpt` is every layer, `ckpt/2` every second one). *Compare at* "fixed batch" leaves the runs of one effective batch; "fixed memory" asks for the fastest run under the budget line, at any batch. Move the line up a little, and 16 at once fit with checkpointing, long before the next plain run does; choose a point with checkpointing that was not measured, and measure it.
 
@@ -608,7 +608,7 @@ def measure_point(micro_batch, accumulation_steps, checkpointing="off"):
 explorer(points[SHORT], measure=measure_point, budget=budget)
 
 # %% [markdown]
-# So both can be right. **Slower with the same micro-batch. With the same memory faster, if small micro-batches leave the device waiting**, and slower if they do not. Where your picture is too noisy to tell, it decides nothing; the counts of operations and FLOPs remain. How it comes out on a graphics card is not measured here. The published rows with and without checkpointing have the same micro-batch, so they could only show the price.
+# So both can be right. **Slower with the same micro-batch. With the same memory faster, if the larger micro-batches win back more than the recomputation costs**, and slower if they do not. Where your picture is too noisy to tell, it decides nothing. How it comes out on a graphics card is not measured here. The published rows with and without checkpointing have the same micro-batch, so they could only show the price.
 #
 # ## The same weights
 #
@@ -676,11 +676,11 @@ pd.DataFrame(table, columns=["version", "checkpointed", "norm", "moved by", "sam
 # ## What to keep
 #
 # - `activation_checkpointing=True` (before 5.23: `gradient_checkpointing`); details go into `activation_checkpointing_kwargs`, which alone does nothing. Where you write torch's own settings into it, write `"use_reentrant": False` as well: your dictionary replaces the default.
-# - `every_n_layers=n` checkpoints one layer in $n$ and leaves the others plain: with layers that are all alike, a larger $n$ needs as much memory or more, and recomputes as much or less. Take the largest that fits, or a smaller one that checkpoints no more layers.
-# - Fewest FLOPs: first accumulate, then checkpoint as many layers as the budget asks for. Fewest seconds: list what fits, and time the two ends, the plain small micro-batch and the checkpointed large one.
-# - Slower with the same micro-batch. With the same memory it depends on whether small micro-batches leave the device idle: measure.
-# - The weights at the end are the same.
+# - `every_n_layers=n` checkpoints one layer in $n$ and leaves the others plain. Take the largest $n$ that fits.
+# - Fewest FLOPs: first accumulate, then checkpoint as many layers as the budget asks for. Fewest seconds: list what fits, and time it.
+# - Slower with the same micro-batch. With the same memory: measure.
+# - The weights at the end were the same.
 #
-# One cost is left that neither technique touches: what several devices send each other. That is the next unit, [Local SGD](../3_local_sgd/1_pytorch.ipynb).
+# One cost is left: what several devices send each other. That is the next unit, [Local SGD](../3_local_sgd/1_pytorch.ipynb).
 #
 # Optional, before that: [recursion and budgets](4_budgets.ipynb), for chains of great depth and for a compiler that chooses what is kept.

@@ -130,9 +130,9 @@ pd.DataFrame(rows).T
 # %% [markdown]
 # ## A ready curve
 #
-# Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much memory for activations it may use, as a share: 1 is what the compiler would take by its own choice, 0 only the inputs, and 0.5 the inputs and half of what its own choice keeps beyond them. It then saves what spares most work within that budget.
+# Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much memory for activations it may use, as a share: 1 is what the compiler would take by its own choice, 0 only the inputs, and 0.5 the inputs and half of what its own choice keeps beyond them.
 #
-# The knob used here, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. PyTorch 2.13 also has it in public, as a prototype: `torch.autograd.graph.region_activation_memory_budget`, a `with` inside the compiled function, around the whole of it. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
+# The knob used here, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. PyTorch 2.13 also has a public prototype, `torch.autograd.graph.region_activation_memory_budget`. The backend named here needs no C++ compiler.
 
 
 # %%
@@ -193,14 +193,14 @@ if curve:
     display(plot_budgets(curve))
 
 # %% [markdown]
-# Read it from the right. The first large saving costs no FLOPs: the compiler's own choice keeps many results that can be computed again without a product. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point keeps the inputs only, like one checkpoint around everything.
+# Read it from the right. The first large saving costs no FLOPs: the compiler's own choice keeps results that can be computed again without a product. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point keeps the inputs only, like one checkpoint around everything.
 #
 # The bytes are those that wait between forward and backward. What is recomputed comes on top in the backward pass, and is not in this picture.
 #
 # ## What the compiler solves
 #
 # Each result in a graph has a size in bytes, and a price in FLOPs that are paid when it is not kept. Which results do you keep, so that their bytes stay within the budget and the price of the rest is the least?
-# This is the *knapsack problem*. PyTorch 2.13 solves just this for its budget (`activation_memory_budget_solver` chooses how). It takes the prices as independent: what a result costs does not depend on which others are kept. That is an approximation.
+# This is the *knapsack problem*. PyTorch 2.13 solves it for its budget. Here the prices are independent: what a result costs does not depend on which others are kept. That is an approximation.
 #
 # The obvious way is to keep first what is most expensive for its size, as long as there is room. It is not always the best way:
 
@@ -224,7 +224,7 @@ print("the two results of 50 bytes kept:            ", results[0][1])
 # %% [markdown]
 # ## Exercise: the least recomputation
 #
-# *Difficulty* ** · *10 minutes* · *Why*: a budget in bytes is what you have; the FLOPs are what you pay, and no rule of thumb finds the least of them.
+# *Difficulty* ** · *10 minutes* · *Why*: a budget in bytes is what you have; the FLOPs are what you pay, and a rule of thumb can miss the least.
 #
 # Write `least_recomputation(results, budget)`: the fewest FLOPs that must be recomputed when the results that are kept take at most `budget` bytes together.
 #
@@ -253,12 +253,12 @@ check(least_recomputation)
 # %% [markdown]
 # `hint(least_recomputation)` helps on request.
 #
-# (For twelve results all choices can be tried, 4096. A compiler has hundreds of results in a graph, so it rounds the sizes and fills a table, result after result.)
+# (For twelve results all choices can be tried, 4096.)
 #
 # ## What to keep
 #
 # - Recursion: halve the chain, checkpoint the first half, and again in each half. One boundary and a sixth more FLOPs for each level; memory grows with the logarithm of the depth.
 # - A compiler can choose what is kept in a budget, a share of what it would keep by its own choice. In PyTorch 2.13 the knob is private or a prototype, and whole tensors are kept or dropped.
-# - Which results to keep is a knapsack: the most FLOPs for a byte first is a good rule, not the best choice.
+# - Which results to keep is a knapsack: the most FLOPs for a byte first is not always the best choice.
 #
 # From here go on where you left off: with [checkpointing with Accelerate](2_accelerator.ipynb), or, when this unit is done, with [Local SGD](../3_local_sgd/1_pytorch.ipynb).

@@ -8,7 +8,7 @@
 # %% [markdown]
 # ## A question
 #
-# In August 2026 somebody switched checkpointing off to save time, which should leave the loss where it is. The loss moved, and it was the better one that was right. In the first half of the museum the fault was in the training loop. Here nearly every loop looks right.
+# In August 2026 somebody switched checkpointing off, which should leave the loss where it is. The loss moved, and it was the better one that was right. In the first half of the museum the fault was in the training loop. Here nearly every loop looks right.
 #
 # Where else can a training become another one, without an error?
 
@@ -123,7 +123,7 @@ print(f"the gradient is {28 / counted:.3f} times the right one")
 # %% [markdown]
 # Not in the version installed here, and the large batch has the same factor: comparing accumulation with it shows nothing. A comparison with a plain `backward()` does.
 #
-# **Cure**: name the loss before the Trainer is built (and before `get_peft_model`). (Or give each text the label -100 in its first place; that helps in all of the versions below. A `compute_loss_func` does not: it is handed the same count.)
+# **Cure**: name the loss before the Trainer is built, or give each text the label -100 in its first place.
 
 # %%
 named = GPT2LMHeadModel(config)
@@ -131,7 +131,7 @@ named.loss_type = "ForCausalLM"  # the loss that it takes anyway
 print("counted, with the loss named:", targets_counted(named))
 
 # %% [markdown]
-# **Versions**: 4.46.0 and 4.46.1 counted targets, 4.46.2 to 5.9.0 labels, for every model. 5.10.1 counts Llama's targets; GPT-2's labels are counted in 5.23 still.
+# **Versions**: 4.46.0 and 4.46.1 counted targets, 4.46.2 to 5.9.0 labels. 5.23 counts Llama's targets and GPT-2's labels.
 #
 # ### 17. Negatives of other micro-batches
 #
@@ -170,7 +170,7 @@ def train_contrastive(micro_batch, accumulation_steps):
 same_training(train_contrastive, batch=16, accumulation_steps=4)
 
 # %% [markdown]
-# The loop is right, the training is not: no text sees those of other micro-batches. An earlier pull request, [1822](https://github.com/huggingface/sentence-transformers/pull/1822), had been declined for this: a batch of 512 works, 512 steps of one cannot.
+# The loop is right, the training is not: no text sees those of other micro-batches.
 #
 # **Cure**: not in the loop. Embed everything without a graph, take the loss over all embeddings and keep *their* gradients, then send each portion through once more (with dropout, from the same random state) and hand it its part ([GradCache](https://github.com/luyug/GradCache), [arXiv:2101.06983](https://arxiv.org/abs/2101.06983); in sentence-transformers `CachedMultipleNegativesRankingLoss`).
 
@@ -229,11 +229,11 @@ for k in (16, 256, 1024, 4096):
 reveal("mean of 4096 ones in bf16", low, "times the right one")
 
 # %% [markdown]
-# When the sum is 256 times as large as what is added (256 to 512 times, where they are no powers of two), adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many the window's end is lost.
+# When the sum is 256 times as large as what is added, adding changes nothing here any more.
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #
-# **Versions**: DeepSpeed has the setting since 0.7.6, with all stages of ZeRO since 0.10.1; torch 2.13 adds up in the type of the weight, unless its `grad_dtype` is set (AdamW refuses such gradients).
+# **Versions**: DeepSpeed has the setting since 0.7.6; torch 2.13 adds up in the type of the weight, as here.
 #
 # **A good place to stop for today.** What follows is about checkpointing and devices.
 #
@@ -241,7 +241,7 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # ### 19. Another mask
 #
-# **Reported**: [OLMo-core, pull request 828](https://github.com/allenai/OLMo-core/pull/828) (August 2026): after 150 steps the loss was 2.495 with checkpointing and 2.195 without, and a second pair of runs had nearly the same gap. [guided-diffusion, issue 167](https://github.com/openai/guided-diffusion/issues/167) (December 2025) found it in that project's own helper.
+# **Reported**: [OLMo-core, pull request 828](https://github.com/allenai/OLMo-core/pull/828) (August 2026): after 150 steps the loss was 2.495 with checkpointing and 2.195 without. [guided-diffusion, issue 167](https://github.com/openai/guided-diffusion/issues/167) (December 2025) found it in that project's own helper.
 
 
 # %%
@@ -271,9 +271,9 @@ same_training(train_with_dropout, batch=16, accumulation_steps=2, checkpointing=
 # %% [markdown]
 # The gradient. The first forward pass, and so its loss, is as it should be; the backward pass asks for the activations and gets those of another mask. What comes back from the loss belongs to the first mask and goes through the second: what comes out is the gradient of no network.
 #
-# **Cure**: leave `preserve_rng_state` at its default, `True`. In OLMo-core it had been off for long, and harmless, as long as no model of the project had dropout.
+# **Cure**: leave `preserve_rng_state` at its default, `True`. In OLMo-core it had been off.
 #
-# **Versions**: OLMo-core 2.6.0 and 3.0.0 do not look whether there is dropout; the release that is cured could not be found.
+# **Versions**: OLMo-core 2.6.0 and 3.0.0 do not look whether there is dropout.
 
 
 # %%
@@ -314,7 +314,7 @@ cured, _ = running_mean_after(checkpointing=True, momentum=root)
 print(f"momentum {root:.4f}: equal", torch.allclose(plain, cured, atol=1e-6))
 
 # %% [markdown]
-# Each update keeps $1 - m$ of the old value, two of them keep $(1 - m)^2$. So $m' = 1 - \sqrt{1 - m}$ is a **cure** (pytorch-pfn-extras [does this](https://github.com/pfnet/pytorch-pfn-extras/pull/117)); the counter still counts twice. Leaving batch norm outside the checkpointed block is another.
+# Each update keeps $1 - m$ of the old value, two of them keep $(1 - m)^2$. So $m' = 1 - \sqrt{1 - m}$ is a **cure** here (pytorch-pfn-extras [does this](https://github.com/pfnet/pytorch-pfn-extras/pull/117)); the counter still counts twice. Leaving batch norm outside the checkpointed block is another.
 #
 # **Versions**: torch 2.13 still; pytorch-pfn-extras has the cure since 0.4.0.
 #
@@ -372,13 +372,13 @@ print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 #
 # **Cure**: `use_reentrant=False`. Where that cannot be changed, let the input require a gradient: in transformers that is `model.enable_input_require_grads()`.
 #
-# **Versions**: torch 2.13 still. Since 5.0.0 transformers calls that for every model of tokens when checkpointing is switched on, before only for one with an adapter that it had loaded or added itself.
+# **Versions**: torch 2.13 still. transformers 5.23 calls that itself for a model of `input_ids` when checkpointing is switched on.
 #
 # ### 22. An error that names something else
 #
 # **Reported**: [FocalNet, issue 4](https://github.com/microsoft/FocalNet/issues/4) (May 2022), [ms-swift, issue 3171](https://github.com/modelscope/ms-swift/issues/3171) (February 2025) and others, for DDP with checkpointing: "Expected to mark a variable ready only once". The message offers two causes: a parameter used outside `forward`, and one that several checkpoints use.
 #
-# DDP can be tried in one process. A process group of one sends nothing to anybody, but hooks, flags and errors are those of many.
+# DDP can be tried in one process. A process group of one sends nothing to anybody, but hooks, flags and this error are there.
 
 
 # %%
@@ -426,7 +426,7 @@ with one_process():
             print(f"find_unused {find_unused!s:5} reentrant {reentrant!s:5}: {outcome}")
 
 # %% [markdown]
-# Three of four. Without the search `spare`, which gets no gradient, stops the second step, and the rest of that error says so. People then switch the search on, and where the checkpoint is reentrant they meet the other error.
+# Three of four. Without the search `spare`, which gets no gradient, stops the second step, and the rest of that error says so. With the search and a reentrant checkpoint it is the other error.
 #
 # Neither of its two causes is in this model: no parameter is used outside `forward`, or by two checkpoints. The search follows the graph of the output, and a reentrant checkpoint hides what is inside it. So `second` looks unused and is ticked off; then the backward pass inside the backward pass reports its gradient all the same.
 #
@@ -439,8 +439,6 @@ with one_process():
         print(f"static graph,     reentrant {reentrant!s:5}: {outcome}")
 
 # %% [markdown]
-# In [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) the same message's second cause is true: the model goes forward twice before one backward pass. There leaving out the search does not help; `use_reentrant=False` does.
-#
 # **Versions**: torch 1.10.0 (FocalNet's report) and 2.13.
 #
 # ## Room 5: what is sent
@@ -491,7 +489,7 @@ for around, count in counts.items():
 reveal("all-reduces in exhibit 23", counts["backward"], "in a window of four")
 
 # %% [markdown]
-# DDP decides in the *forward* pass whether this backward pass will send. So nothing was saved, and nothing was wrong: the gradients are the same, only late. This fault shows in no comparison of training runs, and in every count of all-reduces.
+# DDP decides in the *forward* pass whether this backward pass will send. So nothing was saved, and nothing was wrong: the gradients are the same. This fault shows in a count of all-reduces.
 #
 # **Cure**: forward and backward inside, the last micro-batch outside. `accelerator.accumulate(model)` does that.
 #
@@ -534,7 +532,7 @@ with one_process():
     print("set before it (cured):      ", who_sends(flag_first=True))
 
 # %% [markdown]
-# The first of each window: its forward pass finds the flag that the last window left behind (in the first window, the one that DDP begins with). One all-reduce for a window, as it should be, but what the other three add is never sent. Each device steps with a quarter of the mean and three quarters of its own, and the copies drift apart. Exhibit 23 was slow and right; this one is fast and wrong.
+# The first of each window: its forward pass finds the flag that the last window left behind (in the first window, the one that DDP begins with). One all-reduce for a window, as it should be, but what the other three add is never sent. Each device steps with a quarter of the mean and three quarters of its own, and the copies drift apart. Exhibit 23 sent too often and was right; this one is wrong.
 #
 # **Cure**: set the flag before the forward pass, or use `no_sync` around both.
 #
@@ -576,10 +574,10 @@ check(cured_blocks)
 # ## What to keep
 #
 # - Ask what a loss is divided by, over the whole window and all devices: labels, targets, tokens of this device.
-# - A comparison with the large batch finds what accumulation changes. It does not find a factor that both have (exhibit 16), nor what is only slow (23). What needs a second device to show (15, 24) it finds on several ranks: `same_training(..., ranks=2)` asks.
+# - A comparison with the large batch finds what accumulation changes. It does not find a factor that both have (exhibit 16), nor what is only sent too often (23), nor, on one device, what needs a second one to show (15, 24).
 # - A loss that compares samples cannot be accumulated by adding up gradients; it can be cached.
-# - Compare buffers too: batch norm's averages moved while all gradients were equal.
-# - Checkpointing is neutral if the second run computes the same, moves nothing a second time (averages, counters), and the backward pass reaches every weight inside. `same_training(..., checkpointing=True)` asks.
+# - Compare buffers too: batch norm's averages moved twice.
+# - Under checkpointing, ask whether the second run computes the same and moves nothing a second time (averages, counters), and whether the backward pass reaches every weight inside. `same_training(..., checkpointing=True)` compares.
 # - DDP can be tried in one process, with its flags, hooks and errors.
 #
 # Next: [Fit the budget](3_fit_the_budget.ipynb), a model that you have not met.

@@ -24,7 +24,7 @@ train_checkpointed = (
     Mistake(
         "the data loader not prepared",
         {PREPARE: "    model, optimizer = accelerator.prepare(model, optimizer)\n"},
-        why="The accelerator learns from a prepared data loader where the data ends; without it a last, shorter window never steps.",
+        why="A last, shorter window never steps: the accelerator learns where the data ends from a prepared data loader.",
         hint="Which object tells the accelerator that the last batch has come?",
     ),
     Mistake(
@@ -32,7 +32,7 @@ train_checkpointed = (
         {SWITCH: ""},
         {SWITCH: "    model.config.gradient_checkpointing = True\n"},
         {SWITCH: "    model.gradient_checkpointing = True\n"},
-        why="No layer is run again, so all activations are kept: each layer looks at a flag of its own, and neither the configuration nor an attribute of the whole model reaches it.",
+        why="No layer is run again, so all activations are kept: each layer looks at a flag of its own, which neither the configuration nor an attribute of the whole model reaches.",
         hint="Which method of a transformers model turns checkpointing on?",
     ),
     Mistake(
@@ -52,14 +52,14 @@ train_checkpointed = (
     encoder.forward = partial(checkpoint, encoder.forward, use_reentrant=False)
 """
         },
-        why="One checkpoint discards everything and then computes everything at once again: when the backward pass begins, all activations are there, and the forward pass was paid twice for nothing.",
+        why="All layers are run again before the first goes backward, as in one checkpoint around them: all activations are there at once, and nearly nothing is saved.",
         hint="How many layers' activations are alive at the moment when the recomputation has ended?",
     ),
     Mistake(
         "only every second layer",
         {"switch_on(model)": "switch_on(model, every_n_layers=2)"},
-        why="`every_n_layers=2` checkpoints the first layer, the third and so on; the layers between keep all their activations.",
-        hint="What is the default of every_n_layers, and which layers does it leave plain?",
+        why="Only some layers are run again, as with `every_n_layers=2`; the layers between keep all their activations.",
+        hint="Which layers of the model are not run again?",
     ),
     Mistake(
         "turned on after the first forward pass",
@@ -67,7 +67,7 @@ train_checkpointed = (
             SWITCH: "",
             BACKWARD: IN_TWO.replace("loss\n", "loss\n            switch_on(model)\n", 1),
         },
-        why="The first micro-batch went forward while checkpointing was off, and its activations were all kept: that is already the peak.",
+        why="No layer is run again for the first micro-batch: its activations were all kept.",
         hint="Which statement must come before the first forward pass?",
     ),
     Mistake(
@@ -78,7 +78,7 @@ train_checkpointed = (
         optimizer.zero_grad()
 """
         },
-        why="Checkpointing makes a micro-batch cheaper in memory, it does not join micro-batches: without `accumulate` each of them steps.",
+        why="Each micro-batch steps by itself. Checkpointing makes it cheaper in memory; `accumulate` joins it to others.",
         hint="How many micro-batches shall stand behind one optimizer step?",
     ),
     Mistake(
@@ -88,13 +88,13 @@ train_checkpointed = (
         {PREPARE: "", SWITCH: ""},
         {PREPARE: "    accelerator.prepare(model, optimizer, dataloader)\n"},
         {PREPARE: PREPARE.replace("optimizer, dataloader =", "prepared, dataloader =")},
-        why="`accelerate` skips the steps within a window only on an optimizer that it has prepared; the plain one, which `prepare` leaves as it is, steps after each micro-batch.",
+        why="The optimizer steps after each micro-batch: `accelerate` skips the steps within a window only on an optimizer that it has prepared.",
         hint="What type does your optimizer have when its `step` is called?",
     ),
     Mistake(
         "only the model prepared",
         {PREPARE: "    model = accelerator.prepare(model)\n"},
-        why="`accelerate` skips the steps within a window only on an optimizer that it has prepared; the plain one steps after each micro-batch.",
+        why="The optimizer steps after each micro-batch: `accelerate` skips the steps within a window only on one that it has prepared.",
         hint="Which of the three must wait for the end of a window, and which one knows that the data ends?",
     ),
     Mistake(
@@ -109,7 +109,7 @@ train_checkpointed = (
             TRAIN_MODE: f"    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)\n{TRAIN_MODE}"
         },
         {TRAIN_MODE: f"    accelerator = Accelerator(cpu=True)\n{TRAIN_MODE}"},
-        why="The accelerator that was handed in prepares nothing here. The new one accumulates as many steps as it was told itself, and one where it was told nothing.",
+        why="The accelerator that was handed in prepares nothing here. Another one accumulates as many steps as it was told itself.",
         hint="Where does the accelerator of your loop come from?",
     ),
     Mistake(
@@ -126,7 +126,7 @@ train_checkpointed = (
     Mistake(
         "a seed set for every micro-batch",
         {BACKWARD: f"            torch.manual_seed(0)\n{BACKWARD}"},
-        why="A seed before each micro-batch decides which masks dropout draws there (with one seed for all, each time the same), which is not the training of the plain loop. A checkpoint puts the random state back by itself.",
+        why="A seed that is set before a micro-batch decides which masks dropout draws there, which is not the training of the plain loop. A checkpoint puts the random state back by itself.",
         hint="Which masks does the second micro-batch get, and which in the plain loop?",
     ),
     Mistake(
@@ -139,7 +139,7 @@ train_checkpointed = (
                 losses.clear()
 """,
         },
-        why="The gradient is right, but what every micro-batch of the window keeps is in memory together until the only backward pass of the window.",
+        why="The gradient is right, but what every micro-batch of the window keeps is in memory together before the window goes backward.",
         hint="When can what a micro-batch keeps go, and which call lets it go?",
     ),
     Mistake(
@@ -148,7 +148,7 @@ train_checkpointed = (
             BACKWARD: f"            optimizer.zero_grad()\n{BACKWARD}",
             UPDATE: "            optimizer.step()\n",
         },
-        why="The prepared `zero_grad` acts at the last micro-batch of a window; called before the backward pass, it discards what the others have accumulated.",
+        why="What the window's other micro-batches have accumulated is discarded before the last backward pass; the prepared `zero_grad` acts at a window's last micro-batch.",
         hint="At the last micro-batch of a window, what is in the gradients before its backward pass?",
     ),
     Mistake(
@@ -162,20 +162,20 @@ train_checkpointed = (
     Mistake(
         "backward without the accelerator",
         {f"accelerator.backward({LOSS})": f"{LOSS}.backward()"},
-        why="`loss.backward()` divides nothing, so the micro-batches of a window add up to k times their mean; checkpointing has not changed that.",
+        why="The micro-batches of a window add up to k times their mean, as with `loss.backward()`, which divides nothing.",
         hint="Which of the two backwards knows how many accumulation steps there are?",
     ),
     Mistake(
         "divided twice",
         {LOSS: f"{LOSS} / accelerator.gradient_accumulation_steps"},
-        why="`accelerator.backward` already divides by the accumulation steps; your division comes on top.",
+        why="Divided twice by the accumulation steps: `accelerator.backward` does it once already.",
         hint="Who divides the loss, and how often?",
     ),
     Mistake(
         "no_grad taken for checkpointing",
         {BACKWARD: UNRECORDED},
         {BACKWARD: UNRECORDED, SWITCH: ""},
-        why="`torch.no_grad()` discards the activations and also the record of how they were made, so nothing can be computed again and no gradient flows.",
+        why="No gradient flows from the loss, as under `torch.no_grad()`, which discards also the record of how activations were made.",
         hint="What does the backward pass need, besides the numbers, to run a layer again?",
     ),
 )
@@ -191,20 +191,20 @@ run_checkpointed = (
     Mistake(
         "not checkpointed",
         {CALL: "block(hidden, padding)"},
-        why="The blocks are called as always, so no block is run again in the backward pass and all activations are kept.",
+        why="No block is run again in the backward pass, so all activations are kept.",
         hint="Which function calls a block for you, and keeps only what went in?",
     ),
     Mistake(
         "the reentrant variant",
         {"use_reentrant=False": "use_reentrant=True"},
-        why="With `use_reentrant=True` (which torch 2.13 also takes when nothing is said) a block whose inputs need no gradient gets none for its own weights: behind frozen embeddings blocks stay untrained, without an error.",
+        why="Behind frozen embeddings blocks stay untrained, without an error, as with `use_reentrant=True` (which torch 2.13 also takes when nothing is said).",
         hint="What does `hidden.requires_grad` say behind frozen embeddings, and which variant needs it to be true?",
     ),
     Mistake(
         "the input made to need a gradient",
         {EACH: f"    hidden.requires_grad_()\n{EACH}".replace("reentrant=False", "reentrant=True")},
         {EACH: f"    hidden.requires_grad_()\n{EACH}"},
-        why="`requires_grad_()` changes the tensor of the caller: the backward pass goes on to a gradient of `hidden` that nobody needs, and leaves it there. It is a way around what the reentrant variant loses, and `use_reentrant=False` loses nothing.",
+        why="The tensor of the caller is changed, as by `requires_grad_()`: the backward pass goes on to a gradient of `hidden` that nobody needs, and leaves it there. With `use_reentrant=False` the blocks need no such help.",
         hint="What stands in `hidden.grad` afterwards, and what after the plain loop?",
     ),
     Mistake(
@@ -217,8 +217,8 @@ run_checkpointed = (
     return hidden
 """
         },
-        why="The blocks keep the `forward` that they were given: whoever calls them later gets checkpoints without having asked, and each further call of your function wraps them once more.",
-        hint="What is `block.forward` when your function has been called twice?",
+        why="The blocks do not stay as they were: whoever calls them later gets checkpoints without having asked.",
+        hint="What is `block.forward` when your function has been called?",
     ),
     Mistake(
         "arguments by name to the reentrant variant",
@@ -229,7 +229,7 @@ run_checkpointed = (
     Mistake(
         "a checkpoint around all blocks",
         {RUN: "    return checkpoint(run_plain, blocks, hidden, padding, use_reentrant=False)\n"},
-        why="When the backward pass begins, all blocks are computed again at once, and all their activations are alive together: time is lost and no memory is won.",
+        why="When the backward pass begins, all blocks are computed again at once, and all their activations are alive together: almost no memory is won.",
         hint="How many blocks' activations are alive just before the first gradient is computed?",
     ),
     Mistake(
@@ -253,7 +253,7 @@ run_checkpointed = (
     Mistake(
         "the last block left plain",
         {"in blocks": "in blocks[:-1]", "return hidden": "return blocks[-1](hidden, padding)"},
-        why="`checkpoint_sequential` never checkpoints its last segment, and neither does a loop that stops one block early; the task asks for every block.",
+        why="The last block is not run again, as with `checkpoint_sequential`, which never checkpoints its last segment; the task asks for every block.",
         hint="Which block is missing in the list of those that are run again?",
     ),
     Mistake(
@@ -267,13 +267,13 @@ run_checkpointed = (
         {
             "    for block in blocks": "    hidden = blocks[0](hidden, padding)\n    for block in blocks[1:]"
         },
-        why="A plain first block is the way around the reentrant variant's missing gradients; with `use_reentrant=False` it is not needed, and it keeps that block's activations.",
+        why="The first block is not run again and keeps its activations. With `use_reentrant=False` it gets its gradients in a checkpoint, too.",
         hint="Which variant gives the first block its gradients even if its input needs none?",
     ),
     Mistake(
         "the loop's variable seen too late",
         {"block, hidden, padding": "lambda value: block(value, padding), hidden"},
-        why="A lambda or a function that is made in the loop looks up `block` when it is called. When it is called again, in the backward pass, the loop has ended, and every recomputation runs the last block.",
+        why="Every recomputation runs the last block: a lambda or a function that is made in the loop looks up `block` when it is called, and in the backward pass the loop has ended.",
         hint="Which block does the name `block` stand for when the backward pass begins?",
     ),
     Mistake(
@@ -297,7 +297,7 @@ run_checkpointed = (
     Mistake(
         "the input detached",
         {"block, hidden,": "block, hidden.detach(),"},
-        why="`detach` cuts the graph before each block, so only the last one gets a gradient.",
+        why="Only the last block gets a gradient, as if `detach` cut the graph before each.",
         hint="What connects the loss to the first block's weights?",
     ),
     Mistake(
@@ -354,7 +354,7 @@ untrained_parameters = (
         "only the model's own parameters",
         {"model.named_parameters()": "model.named_parameters(recurse=False)"},
         {"model.named_parameters()": "model._parameters.items()"},
-        why="With `recurse=False` a module names the parameters that are its own, and leaves out those of the modules inside it, where nearly all are.",
+        why="With `recurse=False` a module names the parameters that are its own, and leaves out those of the modules inside it.",
         hint="How many parameters does `named_parameters()` give, and how many with `recurse=False`?",
     ),
     Mistake(
@@ -416,7 +416,7 @@ untrained_parameters = (
     Mistake(
         "zeros taken for no gradient",
         {"parameter.grad is None": "(parameter.grad is None or not parameter.grad.any())"},
-        why="A gradient of zeros was computed and says that the loss does not depend on the weight here; a missing one was never computed.",
+        why="A gradient of zeros was computed; a missing one was never computed.",
         hint="What is the difference between `None` and a tensor of zeros?",
     ),
     Mistake(
@@ -478,7 +478,7 @@ untrained_parameters = (
         "the model put into another mode",
         {f"return {LIST}": f"model.eval()\n    return {LIST}"},
         {f"return {LIST}": f"model.train(not model.training)\n    return {LIST}"},
-        why="The names are right, but whoever trains on finds the model in another mode: without dropout, for one thing.",
+        why="The names are right, but whoever trains on finds the model in another mode.",
         hint="What must be changed in a model in order to look at it?",
     ),
     Mistake(
@@ -489,7 +489,7 @@ untrained_parameters = (
         model.get_parameter(name).grad = torch.zeros_like(model.get_parameter(name))
     return names"""
         },
-        why="The question was who does not train. With zeros put in their place, nobody will find them again, and the optimizer's weight decay moves them.",
+        why="The question was who does not train. With gradients put in their place, nobody will find them again.",
         hint="What would a second call say?",
     ),
     Mistake(
@@ -555,7 +555,7 @@ runs_twice_alike = (
     Mistake(
         "the same tensors compared with themselves",
         {COPIES: "list(block.buffers())"},
-        why="Most buffers are changed in place: a list of them then holds the same tensors before and after the second run, and those are always equal.",
+        why="A buffer that is changed in place is the same tensor before and after the second run, and always equal to itself.",
         hint="Are these buffers copies?",
     ),
     Mistake(
@@ -570,8 +570,8 @@ runs_twice_alike = (
             SAME_OUTPUT: "torch.allclose(first, second, atol=1e-2)",
             "torch.equal(one, other)": "one.shape == other.shape and torch.allclose(one, other, atol=1e-2)",
         },
-        why="On the same processor a run that is the same gives the same numbers: a tolerance as wide as yours is not needed, and a small drift is a difference.",
-        hint="In what can two runs of the same operations on the same numbers differ?",
+        why="A small drift is a difference, and here it is taken for none: rounding may pass, a thousandth may not.",
+        hint="How large a difference does your comparison let pass?",
     ),
     Mistake(
         "only sums compared",
@@ -582,7 +582,7 @@ runs_twice_alike = (
             **SAME_SUM,
             "torch.equal(one, other)": "one.shape == other.shape and torch.isclose(one.sum(), other.sum())",
         },
-        why="The same numbers in other places have the same sum, and so have many other numbers: a sum does not see which number stands where.",
+        why="Different tensors are taken for the same: a sum, for instance, does not see which number stands where.",
         hint="Which two different tensors would your comparison take for the same?",
     ),
     Mistake(

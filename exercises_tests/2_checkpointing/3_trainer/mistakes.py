@@ -179,7 +179,7 @@ arguments_for_budget = (
         "checkpointing always on",
         {LADDER: "(8, 4, 2, 1)"},
         {LADDER: "(1,)"},
-        why="Where a plain run fits, every layer that is run again is time for nothing.",
+        why="Where a plain run fits, every layer that is run again is FLOPs for nothing.",
         hint="What does your search try first?",
     ),
     Mistake(
@@ -269,7 +269,7 @@ arguments_for_budget = (
         for size in fullest[:1]:
 """
         },
-        why="Bytes that are left over cost nothing, and layers that are run again cost time: how full the memory is says nothing about how much is computed.",
+        why="Bytes that are left over cost nothing, and layers that are run again cost FLOPs: how full the memory is says nothing about how much is computed.",
         hint="Of two settings that fit, which one runs fewer layers again, and does your choice see it?",
     ),
     Mistake(
@@ -314,7 +314,7 @@ arguments_for_budget = (
     Mistake(
         "accumulation steps that are no whole number",
         {"effective_batch // size": "effective_batch / size"},
-        why="`/` gives a float even where nothing is left over, and TrainingArguments keeps it: the Trainer counts with it and fails when it makes a range.",
+        why="`/` gives a float even where nothing is left over, and TrainingArguments keeps it; a number of steps is whole.",
         hint="Which of the two, 8 / 2 and 8 // 2, is 4 and not 4.0?",
     ),
     Mistake(

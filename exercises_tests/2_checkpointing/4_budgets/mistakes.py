@@ -248,8 +248,8 @@ least_recomputation = (
         "one result kept several times",
         {RECURSION: UPWARDS},
         {RECURSION: UPWARDS.replace("total - saved[budget]", "max(0, total - saved[budget])")},
-        why="A table that is filled from small budgets to large ones finds the result already kept in the smaller one, and keeps it once more; from large to small it does not.",
-        hint="Can your table save more than all results cost together, and what does it hold for `room - size` when a result is added?",
+        why="A result may be kept more than once here, as in a table that is filled from small budgets to large ones.",
+        hint="Can your function save more than all results cost together, and how often may it keep the first one?",
     ),
     Mistake(
         "a later choice preferred to a better one",
@@ -277,7 +277,7 @@ least_recomputation = (
 """,
             "return fewest": "known[len(results), budget] = fewest\n    return fewest",
         },
-        why="What was remembered in one call is still there in the next, and belongs to another list: a default value is made once, and the number of results does not tell which they are.",
+        why="A later call is given what an earlier one has remembered for another list: a default value, for instance, is made only once.",
         hint="How long does your dictionary live, and what else must its keys hold?",
     ),
 )

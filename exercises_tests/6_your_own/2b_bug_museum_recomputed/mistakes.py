@@ -108,8 +108,8 @@ cured_blocks = (
         "random numbers from a seed of one's own",
         {"    output = hidden\n": "    torch.manual_seed(0)\n    output = hidden\n"},
         {f"        output = {CALL}": f"        torch.manual_seed(0)\n        output = {CALL}"},
-        why="From a fixed seed dropout drops other values than the training without checkpointing, and the same ones at every call.",
-        hint="What does dropout drop when your function is called a second time?",
+        why="From a fixed seed dropout drops other values than the training without checkpointing.",
+        hint="From which random state does dropout draw in your function?",
     ),
     Mistake(
         "not checkpointed",
@@ -121,19 +121,19 @@ cured_blocks = (
         "blocks cut apart",
         {CALL: "checkpoint(block, output.detach().requires_grad_(), use_reentrant=False)"},
         {CALL: "checkpoint(block, output.detach().requires_grad_(), use_reentrant=True)"},
-        why="detach() ends the gradient's way back, so only the last block learns.",
+        why="Only the last block learns: detach() ends the gradient's way back.",
         hint="How does the gradient get from the second block to the first?",
     ),
     Mistake(
         "cut off from what stands before",
         {"output = hidden\n": "output = hidden.detach().requires_grad_()\n"},
-        why="The blocks learn. What made `hidden` is trained in some of the models, and detach() ends the gradient's way back to it.",
+        why="The blocks learn. What made `hidden` is trained in some of the models, and gets no gradient here.",
         hint="Who made `hidden`, and does it ask for a gradient?",
     ),
     Mistake(
         "one checkpoint around all blocks",
         {LOOP: "    output = checkpoint(nn.Sequential(*blocks), output, use_reentrant=False)\n"},
-        why="In the backward pass all blocks are run again before any of them gets its gradients, so the activations of all are there together: as much as without checkpointing.",
+        why="In the backward pass all blocks are run again before any of them gets its gradients, so the activations of all are there together.",
         hint="When the last block is in its backward pass, which other blocks' activations need to be there?",
     ),
 )
