@@ -132,7 +132,7 @@ steps, calls, payload = counts["DDP"]
 print(f"{steps} steps, {calls} all-reduces, {payload:,} bytes = {payload / size:.0f} x the weights")
 
 # %% [markdown]
-# `trainer.model` is the model, `trainer.model_wrapped` the DDP wrapper that synchronises. (Before the training begins, both are the plain model.) In each step all gradients go over the link: once, because the Trainer puts all micro-batches of a window but the last into `no_sync` by itself.
+# `trainer.model` is the model, `trainer.model_wrapped` the DDP wrapper that synchronises. In each step all gradients go over the link: once, because the Trainer puts all micro-batches of a window but the last into `no_sync` by itself.
 #
 # ## What Local SGD needs, and when
 #
@@ -145,7 +145,7 @@ print(f"{steps} steps, {calls} all-reduces, {payload:,} bytes = {payload / size:
 # | average before the Trainer evaluates or saves | `on_step_end` *and* `on_epoch_end`: just before, with the decision in `control` |
 # | average a last time, and stop training alone | `on_train_end` |
 #
-# **Train alone.** `model_wrapped.no_sync()` is a context, and a callback has no block to put `with` around. So enter it by hand with `__enter__()` in one event and leave it by hand with `__exit__(None, None, None)` in another. Does it hold, although the Trainer enters `no_sync` itself, window after window? It does: `no_sync` leaves the flag as it has found it. (It does not stop what the Trainer itself gathers from all ranks while it trains, such as the loss, each time it logs, and in each window the number of labels, where the model is told it, as decoders are. Our `bert()` switches the latter off; elsewhere `average_tokens_across_devices=False` does, and each rank divides by its own number.)
+# **Train alone.** `model_wrapped.no_sync()` is a context, and a callback has no block to put `with` around. So enter it by hand with `__enter__()` in one event and leave it by hand with `__exit__(None, None, None)` in another. Does it hold, although the Trainer enters `no_sync` itself, window after window? It does: `no_sync` leaves the flag as it has found it. (The Trainer itself still gathers: the loss each time it logs, and in each window the number of labels, where the model is told it. Our `bert()` is not; elsewhere `average_tokens_across_devices=False` stops that.)
 #
 # **Before saving.** The Trainer decides in `on_step_end` (strategy `"steps"`) or in `on_epoch_end` (strategy `"epoch"`) whether to evaluate or save, sets `control.should_evaluate` and `control.should_save`, and does it right after the event. Its own callback comes first, so yours finds the flags set. `on_save` would be too late: it comes when the checkpoint is written.
 #
@@ -160,14 +160,14 @@ guess("averages with H=3, 4 steps and save_steps=2", my_guess, "averages")
 # %% [markdown]
 # ### Exercise: the callback
 #
-# *Difficulty* *** · *20 minutes* · *Why*: after this, "the Trainer cannot do that" is no longer an answer.
+# *Difficulty* *** · *20 minutes* · *Why*: the Trainer has no argument for this.
 #
 # Complete the class. It is used as `trainer.add_callback(LocalSGDCallback(trainer, local_steps))`.
 #
 # - No rank sends gradients while it trains, and between averages your callback sends nothing and waits for nobody, not even at a barrier. When the callback is made the Trainer has not wrapped the model yet.
 # - All ranks average all parameters (afterwards each holds the mean of all) after optimizer steps $H$, $2H$, $3H$ and so on ($H$ is `local_steps`), whatever comes in between.
 # - They also average right before every evaluation and every checkpoint, by steps or by epochs, and at the end of the training. After it the model synchronises again.
-# - If the model is not wrapped in `DistributedDataParallel` when training begins (under FSDP and DeepSpeed a rank holds only a part of the weights, or of the optimizer's state, and cannot train alone), raise a `ValueError` with a sentence.
+# - If the model is not wrapped in `DistributedDataParallel` when training begins (one device, FSDP, DeepSpeed), raise a `ValueError` with a sentence.
 # - Any number of ranks. Averages may be made with `torch.distributed` or with the Trainer's accelerator.
 #
 # Add methods as you need them. Callback methods are called with `(args, state, control, **kwargs)`. In `on_optimizer_step`, the step that has just been made is not yet counted in `state.global_step`.
@@ -317,7 +317,7 @@ pd.DataFrame(rows, columns=["way", "optimizer steps", "all-reduces", "bytes", "b
 #
 # ## Whose weights are saved?
 #
-# Only rank 0 writes the weights of a checkpoint. `Gaps` notes how far the ranks are apart at each checkpoint: with the average before saving, and without it.
+# Here rank 0 writes the weights of a checkpoint. `Gaps` notes how far the ranks are apart at each checkpoint: with the average before saving, and without it.
 
 
 # %%
@@ -373,10 +373,10 @@ reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0]
 # %% [markdown]
 # The guess was for $H=3$, 4 steps and `save_steps=2`: one average before the checkpoint after step 2, one that is due after step 3, one before the last checkpoint. (Your own callback may count one more: it may average after step 4 for the checkpoint and again at the end, which changes nothing.)
 #
-# Without them the checkpoints are rank 0's own. They load without error, and they have seen half of the data since the last average. With a hundred ranks it would be a hundredth.
+# Without them the checkpoints are rank 0's own, which have seen half of the data since the last average.
 #
-# The optimizer's state in a checkpoint is rank 0's in any case, and after a resume all ranks start with it. How far that leads away from the uninterrupted run, [a lesson of this unit](1b_averages_and_bytes.ipynb) has measured: with AdamW every rank must save its own.
-# (The averages stay on the same steps, because the checkpoint holds `state.global_step`. A counter of the callback's own, as in the exercise, would begin at 0.)
+# The optimizer's state in a checkpoint is rank 0's here in any case, and after a resume all ranks start with it. How far that leads away from the uninterrupted run with AdamW, [a lesson of this unit](1b_averages_and_bytes.ipynb) has measured.
+# (The averages stay on the same steps, because the checkpoint holds `state.global_step`. A counter like that of the exercise would begin at 0.)
 #
 # ## What the log says
 #
@@ -406,7 +406,7 @@ for way in first:
     print(f"{way:4} the ranks log the same loss: {same_loss}, the same grad_norm: {same_norm}")
 
 # %% [markdown]
-# Under Local SGD `grad_norm` is one rank's, and so is everything that looks at gradients: clipping, too. That matters in the next section.
+# Under Local SGD `grad_norm` is one rank's, and so is the length by which it clips. That matters in the next section.
 #
 # ## Is $H=1$ the same as DDP?
 #
@@ -416,7 +416,7 @@ for way in first:
 #
 # which is DDP's step. The step is *linear* in the gradient, so it does not matter where the mean is taken. That makes $H=1$ a test of the callback: with SGD, without clipping, it must end where DDP ends.
 #
-# The [second lesson of this unit](1b_averages_and_bytes.ipynb) tried other optimizers. The Trainer's own defaults, AdamW and clipping at 1, are of the other kind: neither is linear, and each rank clips its *own* gradient and divides by the size of its own.
+# The [second lesson of this unit](1b_averages_and_bytes.ipynb) tried other optimizers. The Trainer's own defaults, AdamW and clipping at 1, are not linear: each rank clips its *own* gradient and divides by the size of its own.
 
 # %%
 # %%px
@@ -448,7 +448,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# So "Local SGD with $H=1$ is DDP" holds for SGD without clipping. With AdamW and clipping, the Trainer's defaults, it is another training, which need not be worse.
+# So "Local SGD with $H=1$ is DDP" holds for SGD without clipping. With AdamW and clipping it is another training.
 #
 # ### Exercise: same as DDP?
 #
@@ -474,7 +474,7 @@ check(same_as_ddp)
 # %% [markdown]
 # ## What it refuses
 #
-# On one device, and under FSDP or DeepSpeed, the callback stops with a sentence instead of averaging what must not be averaged. Here is the first case; `check` has tried your callback on the others with stand-ins, since this lesson runs neither FSDP nor DeepSpeed.
+# Without a DDP wrapper the callback stops with a sentence. Here is the case of one device; for FSDP and DeepSpeed `check` has tried your callback with stand-ins, since this lesson runs neither.
 
 
 # %%
@@ -637,13 +637,13 @@ pd.DataFrame(table, columns=["run", "optimizer steps", "GFLOP", "all-reduces", "
 plot_techniques(runs)
 
 # %% [markdown]
-# - **Accumulation** goes down, and costs neither communication nor FLOPs. (Smaller micro-batches run less efficiently: that is seconds, which are not in this picture.)
-# - **Checkpointing** goes down further, and the dot grows: a third more computation, since everything trains here.
-# - **Local SGD** goes left, and saves no memory. Here it even takes a little more: the average is now the fullest moment, with its flat buffer beside the weights, the gradients and DDP's bucket. (The explorer below counts this buffer and this bucket among the activations.) It costs no computation, but it is no longer the same training: the first two leave every weight as it was, this one does not.
+# - **Accumulation** goes down, and costs neither communication nor FLOPs. (Seconds are not in this picture.)
+# - **Checkpointing** goes down further, and the dot grows: a third more computation here.
+# - **Local SGD** goes left, and saves no memory. Here it even takes a little more, for the average's flat buffer. (The explorer below counts it, and DDP's bucket, among the activations.) It costs no FLOPs, but it is no longer the same training.
 #
-# By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured: list what fits, and time the two ends.
+# By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured.
 #
-# Whether the devices wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so in every row also the weights that rank 0 sends around once, when the model is wrapped); the time is the link model's of the [second lesson of this unit](1b_averages_and_bytes.ipynb). It adds to what one run took on this computer, waits for the other rank included, so the speeds differ from run to run. Start within a server, end between continents, and see from where on Local SGD is worth a different training.
+# Whether the devices wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so in every row also the weights that rank 0 sends around once, when the model is wrapped); the time is the link model's of the [second lesson of this unit](1b_averages_and_bytes.ipynb). It adds to what one run took on this computer, waits for the other rank included, so the speeds differ from run to run. Start within a server, end between continents, and see from where on Local SGD makes a difference.
 
 # %%
 explorer(runs[::-1], budget=30 * 2**20)
@@ -653,10 +653,10 @@ explorer(runs[::-1], budget=30 * 2**20)
 #
 # - Give the callback its Trainer when you make it; `trainer.model_wrapped` is the DDP wrapper once training begins. `no_sync` is entered in `on_train_begin` and left in `on_train_end`.
 # - Average in `on_optimizer_step` when due; in `on_step_end` and `on_epoch_end` when `control` says that the Trainer is about to evaluate or save; at the end. `on_save` is too late.
-# - $H=1$ is DDP for optimizers that are linear in the gradient: SGD. Not with clipping, not with AdamW.
+# - $H=1$ is DDP with SGD, whose step is linear in the gradient. Not with clipping, not with AdamW.
 # - `grad_norm` and clipping are one rank's; a saved checkpoint holds rank 0's optimizer state.
 # - Memory: accumulation, then checkpointing. Communication: Local SGD. The first two leave the training as it was.
 #
-# You can now take a training run that does not fit, say which of the three costs is in the way, and know which technique moves it, at what price, in plain PyTorch, with Accelerate and with the Trainer.
+# You can now say of a training run that does not fit which of the three costs is in the way, and which technique moves it, in plain PyTorch, with Accelerate and with the Trainer.
 #
 # Next, but for two optional lessons: [the published table](../4_whole_picture/1_published_table.ipynb), every row of it predicted without the card.

@@ -50,7 +50,7 @@ recall("3_local_sgd/4_outer_optimizer")
 # The method is DiLoCo, *distributed low-communication training* ([arXiv 2311.08105](https://arxiv.org/abs/2311.08105)):
 #
 # 1. All ranks hold the same weights. Each keeps a copy of them: the **start** of this round.
-# 2. Each rank trains alone for $H$ steps with its **inner optimizer**, usually AdamW.
+# 2. Each rank trains alone for $H$ steps with its **inner optimizer**, there AdamW.
 # 3. The ranks average how far they have come, and go back to the start.
 # 4. An **outer optimizer** makes one step from the start, with the average in place of the gradient. That is the start of the next round.
 #
@@ -77,13 +77,11 @@ outer.step()
 reveal("weight after that outer step", start.item(), "units")
 
 # %% [markdown]
-# An optimizer **subtracts** its gradient. A gradient points to where the loss *grows*, so the outer gradient must point back: from where the ranks have come to where they began, *start minus end*. With the other sign the outer optimizer undoes what the ranks have learned, and goes as far again in the wrong direction.
-#
-# That is an easy mistake: torchft, PyTorch's library for fault-tolerant training, had `local - start` in its `DiLoCo` from January to July 2025, until [pull request 233](https://github.com/meta-pytorch/torchft/pull/233) changed "the sign of the pseudogradient".
+# An optimizer **subtracts** its gradient. A gradient points to where the loss *grows*, so the outer gradient must point back: from where the ranks have come to where they began, *start minus end*. With the other sign the outer step went as far in the wrong direction here.
 #
 # ### Exercise: the outer step
 #
-# *Difficulty* *** · *15 minutes* · *Why*: this step is all that DiLoCo adds to Local SGD, and each of its lines can be wrong without an error.
+# *Difficulty* *** · *15 minutes* · *Why*: this step is all that DiLoCo adds to Local SGD.
 #
 # Write `train_diloco(model, inner, outer, loss_of, micro_batches, local_steps)`. Every rank calls it. `inner` and `outer` are both optimizers of torch over `model.parameters()`, `micro_batches` is this rank's own list; all ranks have equally many, and begin with equal weights and without gradients.
 #
@@ -264,9 +262,9 @@ if rank == 0:
     print("weights differ < 1e-12:", bool(difference.max() < 1e-12))
 
 # %% [markdown]
-# The outer momentum remembers the direction of earlier *rounds*, as momentum in ordinary training remembers earlier steps. A direction in which the ranks go round after round is followed further than they went themselves.
+# The outer momentum remembers the direction of earlier *rounds*, as momentum in ordinary training remembers earlier steps. With these two numbers a direction in which the ranks go round after round is followed further than they went.
 #
-# What it costs: each rank keeps two more copies of the weights, the start and the velocity. Both are needed only once a round, so they may lie in the host's memory instead of the accelerator's.
+# What it costs: each rank keeps two more copies of the weights, the start and the velocity. Both are needed only once a round, so they may lie in the host's memory.
 #
 # ## Bytes and time
 #
@@ -332,7 +330,7 @@ seconds = {
 pd.DataFrame(seconds).T.map("{:,.2f} s".format).rename_axis("modelled seconds of a step")
 
 # %% [markdown]
-# By this model nobody needs any of this within a server. In a data centre a small $H$ is enough; over the last two links even $H = 500$ leaves the devices waiting for more than half of the time.
+# By this model there is nothing to win within a server. In the data centre the smallest $H$ takes away most of the waiting; over the last two links even $H = 500$ leaves the devices waiting for more than half of the time.
 #
 # ### Exercise: choose H for a link
 #
@@ -364,7 +362,7 @@ check(choose_local_steps)
 #
 # A change of the weights need not be sent in 32 bits. *Quantised* to 8 bits, each number becomes a whole number from -127 to 127, its *code*, times one scale for all of them: the largest absolute value divided by 127. That is a quarter of the bytes. What is rounded off is at most half a scale for each number.
 #
-# Sums of such codes do not fit into 8 bits, and every rank has another scale. So an all-reduce cannot add them up. The simplest way around: every rank sends its codes and its scale to all (an *all-gather*), and each takes the mean itself.
+# Sums of such codes need not fit into 8 bits, and every rank has its own scale. So a plain all-reduce cannot add them up. A way around: every rank sends its codes and its scale to all (an *all-gather*), and each takes the mean itself.
 
 
 # %%
@@ -417,13 +415,13 @@ while (ranks - 1) / 4 < 2 * (ranks - 1) / ranks:
 reveal("ranks from which 8 bits save nothing", ranks, "ranks", "predicted")
 
 # %% [markdown]
-# With more ranks the sum itself has to travel in 8 bits: each rank is sent everybody's codes of one $N$-th of the numbers, adds them up, quantises the sum again, and sends that to all. Then the quarter holds for any number of ranks, at the price of a second rounding. (INTELLECT-1, below, has an all-reduce in 8 bits of its own.)
+# With more ranks the sum itself may travel in 8 bits: each rank is sent everybody's codes of one $N$-th of the numbers, adds them up, quantises the sum again, and sends that to all. Then the quarter holds for any number of ranks, at the price of a second rounding.
 #
 # ### What is rounded off
 #
 # The scale is set by the largest number. A small number, less than half a scale, becomes 0. If it is small in *every* round, it is never sent: the ranks want to move that weight, round after round, and it stays.
 #
-# The cure is **error feedback**: keep what was rounded off, and add it to the next change before that is quantised. What is too small to be sent waits until it is large enough.
+# A cure is **error feedback**: keep what was rounded off, and add it to the next change before that is quantised. What is too small to be sent waits until it is large enough.
 #
 # Here is one number that wants to move by 0.3 in each of ten rounds, while another one moves by 100:
 
@@ -441,16 +439,16 @@ for feedback in (False, True):
 pd.DataFrame(rows, index=["wants 10 times 0.3", "wants 10 times 100"]).T.rename_axis("received")
 
 # %% [markdown]
-# Nothing is lost: what is missing now comes later, and what is too much now is taken back. The sum of what was received differs from the sum of what was wanted by the error that is kept at the moment, however many rounds there are. (The idea is from 1-bit SGD, 2014; a proof is in [arXiv 1901.09847](https://arxiv.org/abs/1901.09847).)
+# What is missing now comes later, and what is too much now is taken back. The sum of what was received differs from the sum of what was wanted by the error that is kept at the moment, however many rounds there are.
 #
 # ### Exercise: quantise with error feedback
 #
-# *Difficulty* ** · *10 minutes* · *Why*: each of the wrong versions trains, and looks like a method that does not work well.
+# *Difficulty* ** · *10 minutes* · *Why*: these few lines are all that the method adds to a round.
 #
 # Write `quantise(change, error)`, one rank's part of a round. Both are tensors of the same shape, in float32 or float64; `error` is what earlier rounds have left. Return three things:
 #
 # - the codes that are sent: a tensor of `torch.int8`, of the same shape, from -127 to 127, rounded to the *nearest*,
-# - the scale, a number: receivers multiply the codes by it. The largest absolute value of what is to be sent gets the code 127 or -127,
+# - the scale, a number: receivers multiply the codes by it. It is the largest absolute value of what is to be sent, divided by 127,
 # - the error for the next round: what receivers are missing now, in no fewer bits than `change` has.
 #
 # Where there is nothing to send, all codes and errors are 0 (and none is `nan`); the scale does not matter then. `change` and `error` stay as they are.
@@ -473,7 +471,7 @@ check(quantise)
 # %% [markdown]
 # ## Loss against bytes
 #
-# Is any of this worth it? That is a question for the loss, and the answer depends on chance: on the start, and on the order of the reviews. So every training runs with **five seeds**, and a difference is only believed where it is larger than their spread (the number after ±: the standard deviation over the seeds).
+# Is any of this worth it? That is a question for the loss, which depends on chance: on the start, and on the order of the reviews. So every training runs with **five seeds**, and a difference is only believed where it is larger than their spread (the number after ±: the standard deviation over the seeds).
 #
 # The model is a small one again. Its input is 300 numbers for each review: the shares of the 300 most common tokens. A layer of 8 units follows. There are four replicas of it for each of five seeds. They are trained *at once*: `local` has one row of weights for each seed and replica, and an operation works on all of them. AdamW treats each number for itself, so this is the same as twenty training runs.
 
@@ -588,7 +586,7 @@ table.insert(0, "payload of a rank", [f"{size:,}" for size in payloads.values()]
 table.rename_axis("loss at the end, mean ± spread")
 
 # %% [markdown]
-# Read the first column of losses alone, and momentum seems to win: at the same bytes DiLoCo is well ahead of Local SGD. Read the row from left to right, and the gain is gone: with a larger *inner* learning rate Local SGD comes to the same place. Here the outer momentum works like a larger learning rate, and once that is tuned, little is left to win. Is the best of DiLoCo better than the best of Local SGD, seed by seed?
+# Read the first column of losses alone, and momentum seems to win: at the same bytes DiLoCo is ahead of Local SGD. Read the row from left to right, and the gain is gone: with a larger *inner* learning rate Local SGD comes to the same place. Is the best of DiLoCo better than the best of Local SGD, seed by seed?
 
 # %%
 best = {}
@@ -606,9 +604,9 @@ for name in (name for name in methods if name.startswith("DiLoCo")):
 pd.DataFrame(rows).T
 
 # %% [markdown]
-# At its best, DiLoCo is where Local SGD is, with either $H$: no difference is larger than its spread.
+# With either $H$, no difference is larger than its spread.
 #
-# **This is a toy, and proves nothing for large models.** It has 240 steps and 2,424 weights; those have hundreds of rounds and learning rates that are tuned for the whole. What it shows is how to compare: the same bytes, each method with its own learning rate, several seeds.
+# **This is a toy, and proves nothing for large models.** It has 240 steps and 2,424 weights. What it shows is how to compare: the same bytes, each method with its own learning rate, several seeds.
 #
 # ### Fewer bits, the same loss?
 #
@@ -657,7 +655,7 @@ plot_loss_against_bytes(methods_drawn)
 # - **Fragments**: the weights are divided into $P$ parts, for instance layers. Every $H/P$ steps one part is sent. The bytes of a round are the same, the most at once is a $P$-th.
 # - **Overlap**: nobody waits. The part is on its way while the ranks go on for $\tau$ steps, and what arrives is mixed with what each rank has learned meanwhile (half and half, here).
 #
-# On the four ranks, with the toy from above: `async_op=True` starts an all-reduce and returns at once, `wait()` ends when the sum is there. A part sets off $\tau$ steps before its turn is over, so that nothing is under way at the end; $\tau$ is less than $H/P$.
+# On the four ranks, with the toy from above: `async_op=True` starts an all-reduce and returns at once, `wait()` ends, here with gloo, when the sum is there. A part sets off $\tau$ steps before its turn is over, so that nothing is under way at the end; $\tau$ is less than $H/P$.
 
 
 # %%
@@ -737,10 +735,9 @@ pd.Series(
 # | by hand | in torch 2.13 |
 # |---|---|
 # | Local SGD | `PeriodicModelAverager`, `PostLocalSGDOptimizer` (in [averages and bytes](1b_averages_and_bytes.ipynb)), `HierarchicalModelAverager` for several periods in several groups |
-# | an outer optimizer | not in torch; torchft has it, see below |
 # | fewer bytes | the communication hooks of DDP: `powerSGD_hook`, with error feedback; `default_hooks.fp16_compress_hook`, without |
 #
-# A *communication hook* is a function that DDP calls with each bucket of gradients in place of its all-reduce. PowerSGD ([arXiv 1905.13727](https://arxiv.org/abs/1905.13727)) sends two thin matrices in place of one of gradients, where they are less than half as large. Their product is near to it, and error feedback is switched on (`use_error_feedback=True`). It meets in every step, so the number of calls does not fall; only the bytes do. Here is the wide toy under DDP with it, and what torch counts of it:
+# A *communication hook* is a function that DDP calls with each bucket of gradients in place of its all-reduce. PowerSGD ([arXiv 1905.13727](https://arxiv.org/abs/1905.13727)) sends two thin matrices in place of one of gradients, here where they are less than half as large. Their product stands for it, and error feedback is switched on (`use_error_feedback=True`). It meets in every step. Here is the wide toy under DDP with it, and what torch counts of it:
 
 # %%
 # %%px
@@ -753,22 +750,9 @@ if rank == 0:
     print(f"10 of 12 steps compressed: {4 * sent:,} bytes handed over in place of {4 * whole:,}")
 
 # %% [markdown]
-# The first two steps go whole (`start_powerSGD_iter`). After that each step has three all-reduces: one for what goes whole (the biases, and here the last layer's matrix), one for each kind of thin matrix. (The course's meter would miss most of the last two: they are usually started by gloo's threads.)
+# The first two steps go whole (`start_powerSGD_iter`).
 #
-# **torchft** ([github.com/meta-pytorch/torchft](https://github.com/meta-pytorch/torchft), not installed here; names as of April 2026) has the rest, for ranks that may come and go:
-#
-# | here | there, in `torchft.local_sgd` |
-# |---|---|
-# | Local SGD, $H$ | `LocalSGD(manager, model, optimizer, sync_every)`, a context manager |
-# | the outer step | `DiLoCo(manager, model_fragments, inner_optimizer, outer_optimizer, sync_every, ...)` |
-# | start of the round | `original_parameters` of each of its fragments, kept on `backup_device` |
-# | fragments in turn | the list `model_fragments`; `sync_every` is a multiple of their number |
-# | $\tau$ steps late | `fragment_sync_delay`, less than $H/P$ there, too |
-# | mixing | `fragment_update_alpha`, the weight of what the rank has learned meanwhile; 0 unless you say otherwise |
-# | fewer bits | `should_quantize=True` |
-# | who takes part in this round | `Manager`, which finds out before each average who is there |
-#
-# Its example has AdamW with learning rate 4e-4 inside and `torch.optim.SGD(lr=0.7, momentum=0.9, nesterov=True)` outside.
+# An outer step is in [torchft](https://github.com/meta-pytorch/torchft), not installed here: `torchft.local_sgd.DiLoCo`.
 #
 # ## What was published for large models
 #
@@ -781,8 +765,6 @@ if rank == 0:
 # | INTELLECT-1, [arXiv 2412.01152](https://arxiv.org/abs/2412.01152) (2024) | 10 billion weights, 10^12 tokens, up to 14 nodes on 3 continents; an all-reduce in 8 bits; 400 times less to send than data-parallel training |
 # | Streaming DiLoCo, [arXiv 2501.18512](https://arxiv.org/abs/2501.18512) (2025) | fragments, overlap, 4 bits: similar quality, two orders of magnitude less bandwidth |
 # | Scaling laws for DiLoCo, [arXiv 2503.09799](https://arxiv.org/abs/2503.09799) (2025) | models of 35 million to 2.4 billion weights: "when well-tuned, DiLoCo scales better than data-parallel training with model size, and can outperform data-parallel training even at small model sizes" |
-#
-# The last one says *well tuned*, too.
 
 # %%
 stop_devices()
@@ -793,8 +775,8 @@ stop_devices()
 # - DiLoCo: $H$ inner steps alone, then one step of an outer optimizer from the start of the round. Its gradient is **start minus end**, averaged over the ranks.
 # - With outer learning rate 1 and without momentum it is Local SGD, exactly. With $H = 1$ and SGD inside it is data-parallel SGD with momentum.
 # - It sends what Local SGD sends. It costs two more copies of the weights.
-# - Choose the smallest $H$ that your link allows. 8 bits are a quarter of the payload; error feedback keeps what is rounded off for the next round.
-# - Fragments send less at once. Together with overlap they shorten the waiting.
+# - Choose the smallest $H$ with which the averages take little of the time. 8 bits are a quarter of the payload; error feedback keeps what is rounded off for the next round.
+# - Fragments send less at once. Together with overlap they shortened the modelled waiting.
 # - Compare methods at equal bytes, each with its own learning rate, over several seeds.
 #
 # Next: [Sharding](5_sharding.ipynb), where ranks stop keeping everything.

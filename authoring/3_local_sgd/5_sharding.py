@@ -68,7 +68,7 @@ reveal(
 # %% [markdown]
 # ### Exercise: the optimizer's state shared out
 #
-# *Difficulty* *** · *15 minutes* · *Why*: it is the memory that is easiest to save on several devices, with no change of the model, and after this loop you know what the libraries do.
+# *Difficulty* *** · *15 minutes* · *Why*: it saves up to half of the 16 bytes, with no change of the model.
 #
 # Write `train_sharded(model, make_optimizer, loss_of, micro_batches)`. Every rank calls it; all begin with equal weights and without gradients, and `micro_batches` is this rank's own list, as long as everybody's; it stays as it is.
 #
@@ -197,8 +197,6 @@ table_of(devices.pull("counts")[0])
 # 2. gathers them *again* before its backward pass,
 # 3. **reduces and scatters** its gradients after its backward pass: each rank gets the mean for its own shard only.
 #
-# (The outermost wrapped module keeps its own weights between the two passes, unless you say otherwise. Here it has none of its own.)
-#
 # You know both collectives as the two times around a ring: the first is a **reduce-scatter**, the second an **all-gather**. Together they are an all-reduce.
 #
 # **Predict.** DDP makes one all-reduce of the gradients, which is one reduce-scatter and one all-gather. How many times DDP's bytes does `fully_shard` send in one step?
@@ -248,7 +246,7 @@ reveal(
 table_of({run: counts[run] for run in ("DDP", "fully_shard")})
 
 # %% [markdown]
-# The weights go around the ring twice, the gradients once: three passes, where DDP's all-reduce makes two. That is the price in bytes. (Sharing out the optimizer state alone need not cost it: reducing and scattering the gradients and gathering the new weights are two passes.) And this is what each rank keeps, seen by the meter during the optimizer's step:
+# The weights go around the ring twice, the gradients once: three passes, where DDP's all-reduce makes two. And this is what each rank keeps, seen by the meter during the optimizer's step:
 
 # %%
 pd.DataFrame(
@@ -256,13 +254,13 @@ pd.DataFrame(
 ).rename_axis("bytes kept")
 
 # %% [markdown]
-# Half of both. (The optimizer state has AdamW's step counters in it, 4 bytes for each parameter. Gradients are halved as well, as a table below shows; gloo's thread may hold a buffer of them a little longer, so their number at one moment differs from run to run.) While a block computes, its whole weights are there as well, at times also those of the block before or behind it, and in the backward pass for a moment its own whole gradients. So the *peak* falls by less: the larger the blocks that you wrap, the higher it stays. Wrap each layer of a transformer, not only the whole model: with one single `fully_shard(model)` all weights are there at once.
+# Half of both. (The optimizer state has AdamW's step counters in it, 4 bytes for each parameter. Gradients are halved as well, as a table below shows.) While a block computes, its whole weights are there as well, so the *peak* falls by less. With one single `fully_shard(model)` all weights are there at once.
 #
-# What `fully_shard` does not touch are the activations. They are each rank's own, as under DDP. So accumulation and checkpointing lower them as before; what they cost here is another question.
+# What `fully_shard` does not touch are the activations. They are each rank's own, as under DDP. Accumulation and checkpointing lower them as before; what do they cost here?
 #
 # ### Sum or mean?
 #
-# In September 2025 somebody found gradients twice as large as they should be on two ranks: with gloo, `fully_shard` *summed* them ([pytorch issue 162338](https://github.com/pytorch/pytorch/issues/162338)); tests of gloo's averages came with [pull request 171458](https://github.com/pytorch/pytorch/pull/171458) in December. Which does your version do? Ask it: one weight, with the gradient 1 on rank 0 and 2 on rank 1.
+# In 2025 somebody found that with gloo `fully_shard` *summed* the gradients, in place of their mean ([pytorch issue 162338](https://github.com/pytorch/pytorch/issues/162338)). Which does your version do? Ask it: one weight, with the gradient 1 on rank 0 and 2 on rank 1.
 
 # %%
 # %%px
@@ -272,7 +270,7 @@ one(torch.tensor([[1.0 + rank]])).sum().backward()
 print("torch", torch.__version__.split("+")[0], one.weight.grad.full_tensor().item())
 
 # %% [markdown]
-# On two ranks 1.5 is the mean; 3 would be the sum. These four lines are worth running on every new machine. AdamW would not have told you: a constant factor hardly affects it.
+# On two ranks 1.5 is the mean; 3 would be the sum.
 #
 # Whose is that one weight? It cannot be cut. Look at the shards, and at the memory behind them:
 
@@ -285,11 +283,11 @@ print(
 )
 
 # %% [markdown]
-# Rank 1's shard is empty. All ranks are to send equally much, so torch 2.13 fills weights and gradients up with zeros, to the size of the first shard. The optimizer state is only as large as the shard.
+# Rank 1's shard is empty, and has the memory of the first one: torch 2.13 fills weights up with zeros to that size.
 #
 # ### Exercise: each rank's shard
 #
-# *Difficulty* ** · *8 minutes* · *Why*: a half for each of two ranks is true on average only, and the optimizer state is as uneven as the shards.
+# *Difficulty* ** · *8 minutes* · *Why*: a half for each of two ranks is true on average only.
 #
 # A parameter is cut along its first dimension into as many pieces as there are ranks, as `torch.chunk` does it: every piece has (rows divided by ranks, **rounded up**) rows, as long as there are rows. So the last pieces may be smaller, or empty.
 #
@@ -316,7 +314,7 @@ check(shard_bytes)
 #
 # ## Accumulation costs here
 #
-# Under DDP accumulation *saves* bytes: `no_sync` skips the all-reduce of all micro-batches but the last. What is there to skip now? The gradients' reduce-scatter can be skipped: `set_requires_gradient_sync(False)` does it, and Accelerate's `no_sync` calls that. But every micro-batch has its forward and its backward pass, and for each the weights must be gathered.
+# Under DDP accumulation *saves* bytes: `no_sync` skips the all-reduce of all micro-batches but the last. What is there to skip now? The gradients' reduce-scatter can be skipped: `set_requires_gradient_sync(False)` does it. But every micro-batch has its forward and its backward pass, and for each the weights must be gathered.
 #
 # **Predict.** Four blocks, a window of four micro-batches, one optimizer step. How many all-gathers does a rank take part in, if the gradients are synchronised in the last micro-batch only?
 
@@ -366,7 +364,7 @@ reveal(
 table_of(counts, optimizer_steps=1)
 
 # %% [markdown]
-# Two for each block and micro-batch. A window of $k$ micro-batches gathers the weights $2k$ times for *one* optimizer step; one large micro-batch would gather them twice. So at equal batch accumulation makes communication **more** expensive here, unless you say otherwise, and skipping the gradients' synchronisation saves only the smaller part.
+# Two for each block and micro-batch. A window of $k$ micro-batches gathers the weights $2k$ times for *one* optimizer step; one large micro-batch would gather them twice. So at equal batch accumulation makes communication **more** expensive here, and skipping the gradients' synchronisation saves only the smaller part.
 #
 # With `reshard_after_forward=False` the weights stay between a micro-batch's forward and backward pass. That halves the all-gathers, and all weights are there at once when the backward pass begins.
 #
@@ -407,9 +405,9 @@ for name, synchronised in {"synchronised": True, "not synchronised": False}.item
 pd.DataFrame(devices.pull("held")[0]).T.rename_axis("bytes of gradients after one micro-batch")
 
 # %% [markdown]
-# Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. For a model that was sharded because it does not fit, that is often too much. ([Accelerate's documentation](https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization) has the case of Mixtral on eight cards of 80 GB: synchronised every time, 69 GB a card even at 16 accumulation steps; not synchronised, out of memory at two. Its `GradientAccumulationPlugin` therefore has `sync_each_batch`, which is off unless you ask for it.)
+# Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. (With Accelerate, `sync_each_batch=True` of its `GradientAccumulationPlugin` synchronises every time.)
 #
-# So under `fully_shard`, a larger micro-batch **with checkpointing** is usually the better way to a large batch: one forward and one backward pass gather the weights twice, where accumulation gathers them $2k$ times or keeps them whole. That holds only if checkpointing itself needs no more gathers. Does it?
+# A larger micro-batch **with checkpointing** is another way to a large batch: one forward and one backward pass gather the weights twice, where accumulation gathers them $2k$ times or keeps them whole.
 #
 # ## Checkpointing, inside or outside
 #
@@ -435,15 +433,15 @@ if rank == 0:
 table_of(devices.pull("counts")[0])
 
 # %% [markdown]
-# Not one more, either way. The weights are gathered for the backward pass anyway, and what is computed again uses them. (The FLOPs are about a sixth more and not a third: the recomputation stops before a block's second layer, which is half of its work.) In torch 2.13 both orders compute and send the same, and end with the same weights. (Not measured here: kernels that overlap on a card, where the order may matter for time. [torchtitan](https://github.com/pytorch/torchtitan), PyTorch's own example for large models, puts checkpointing *inside*, before `fully_shard`.)
+# Not one more, either way. The weights are gathered for the backward pass anyway, and what is computed again uses them. (The FLOPs are about a sixth more and not a third: the recomputation stops before a block's second layer, which is half of its work.) Here both orders compute and send the same, and end with the same weights.
 #
-# So of the three techniques checkpointing goes best with sharding: it costs computing only. Accumulation costs bytes on the link, or the memory that sharding had saved.
+# So with sharding checkpointing costs computing only. Accumulation costs bytes on the link, or the memory that sharding had saved.
 #
 # ## And Local SGD?
 #
-# Local SGD needs a whole model that a rank can train alone. A shard is none. Accelerate's `LocalSGD` therefore takes no FSDP.
+# Local SGD needs a whole model that a rank can train alone. A shard is none. Accelerate's `LocalSGD` takes no FSDP.
 #
-# But the two can stand *above* each other: shards inside a computer, over a fast link; Local SGD or DiLoCo between computers, over a slow one. Each computer is one replica then, and each rank averages its own shards with the ranks of the same number elsewhere. INTELLECT-1 was trained like that ([arXiv 2412.01152](https://arxiv.org/abs/2412.01152)), and torchft's `LocalSGD` and `DiLoCo` take sharded parameters for it.
+# But the two can stand *above* each other: shards inside a computer, over a fast link; Local SGD or DiLoCo between computers, over a slow one. Each computer is one replica then, and each rank averages its own shards with the ranks of the same number elsewhere.
 
 # %%
 stop_devices()

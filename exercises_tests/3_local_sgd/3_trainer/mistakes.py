@@ -67,20 +67,20 @@ LocalSGDCallback = (
         {"        self.alone = model.no_sync()\n": "", ENTER: "", EXIT: ""},
         {ENTER: "", EXIT: ""},
         {ENTER: ""},
-        why="The model trains without `no_sync`, so DDP goes on averaging gradients in every step; the averages come on top. Making the context is not entering it; a `with` leaves it at its end, and so does Python when nothing refers to it any more. A context that was never entered cannot be left.",
+        why="The ranks train as without `no_sync`, with gradients averaged in every step, or a context is left that was never entered. Making the context is not entering it; a `with` leaves it at its end, and so does Python when nothing refers to it any more.",
         hint="What must be called on the context that the DistributedDataParallel's `no_sync()` returns, if there is no `with`, and what keeps it until the training ends?",
     ),
     Mistake(
         "no_sync asked of the plain model",
         {"model.no_sync()": "self.trainer.model.no_sync()"},
-        why="`trainer.model` is the model itself; the wrapper that synchronises, and has `no_sync`, is `trainer.model_wrapped`.",
+        why="The plain model has no `no_sync`; the wrapper that synchronises has, and it is `trainer.model_wrapped`.",
         hint="Which attribute of the Trainer holds the DistributedDataParallel?",
     ),
     Mistake(
         "the model looked at in place of its wrapper",
         {LOOKED_AT: "        model = self.trainer.model\n"},
         {LOOKED_AT: "        model = kwargs['model']\n"},
-        why="`trainer.model`, which the events are given as `model`, is the plain model under DDP, too, so every training is refused; the wrapper is `trainer.model_wrapped`.",
+        why="Training under DDP is refused, too. `trainer.model`, which the events are given as `model`, is the plain model there; the wrapper is `trainer.model_wrapped`.",
         hint="Which attribute of the Trainer holds the DistributedDataParallel?",
     ),
     Mistake(
@@ -132,7 +132,7 @@ LocalSGDCallback = (
     Mistake(
         "averaged in every step",
         {WHEN_DUE: f"{COUNT}        self.average()\n"},
-        why="H is not looked at: the weights are averaged after every optimizer step.",
+        why="The weights are averaged after every optimizer step, whatever H is.",
         hint="After which optimizer steps is an average due when H is 3?",
     ),
     Mistake(
@@ -218,7 +218,7 @@ LocalSGDCallback = (
     Mistake(
         "sum instead of mean",
         {DIVISION: ""},
-        why="`all_reduce` adds up, and nobody divides by the number of ranks.",
+        why="The weights become the sum over the ranks; nobody divides by their number.",
         hint="What is the sum of two equal weights?",
     ),
     Mistake(
@@ -231,13 +231,13 @@ LocalSGDCallback = (
     Mistake(
         "divided by two whatever the number of ranks",
         {"torch.distributed.get_world_size()": "2"},
-        why="The sum over all ranks is divided by 2, which is their number only by chance.",
+        why="The weights are the sum over all ranks divided by 2, whatever their number.",
         hint="Which function tells how many ranks there are?",
     ),
     Mistake(
         "rank 0's weights for all",
         {SUM: "torch.distributed.broadcast(parameter.data, 0)", DIVISION: ""},
-        why="A broadcast makes the ranks equal, but throws away what all the others have learned.",
+        why="All ranks get rank 0's weights: they are equal, but what the others have learned is lost.",
         hint="Whose work is in the weights after your average?",
     ),
     Mistake(
@@ -245,7 +245,7 @@ LocalSGDCallback = (
         {
             MEAN: f"        if not self.trainer.is_world_process_zero():\n            return\n{MEAN}",
         },
-        why="An all-reduce needs every rank, and here rank 0 is alone in it.",
+        why="A collective needs every rank, and here rank 0 is alone in it.",
         hint="With whom does rank 0 average?",
     ),
     Mistake(
@@ -263,7 +263,7 @@ LocalSGDCallback = (
             ON_OPTIMIZER_STEP: "",
             ON_STEP_END: ON_STEP_END.replace(ASKED, "state.global_step % self.local_steps == 0"),
         },
-        why="torch's averager only takes parameters that have a gradient; in on_step_end, on_epoch_end and on_train_end the Trainer has set the gradients to None.",
+        why="Where the gradients are gone nothing is averaged. In on_step_end, on_epoch_end and on_train_end the Trainer has set them to None, and torch's averager only takes parameters that have one.",
         hint="Which parameters does `PeriodicModelAverager` leave out?",
     ),
     Mistake(

@@ -29,7 +29,7 @@ train_diloco = (
     Mistake(
         "a hook left on an optimizer",
         {MEAN: "", HEAD: f"{BY_A_HOOK}    outer.register_step_pre_hook(average)\n{HEAD}"},
-        why="The training is right. The hook stays where it is when your function is through: a later step of that optimizer sends something, and waits for the other ranks.",
+        why="The training is right. But when your function is through, a later step of one of the optimizers still sends something, and waits for the other ranks.",
         hint="What does the method that registers a hook return, and what can be done with that?",
     ),
     Mistake(
@@ -72,7 +72,7 @@ train_diloco = (
     Mistake(
         "sum in place of mean",
         {DIVISION: ""},
-        why="`all_reduce` adds up; the outer gradient is as many times too long as there are ranks.",
+        why="The outer gradient is the sum over the ranks, as many times too long as there are ranks.",
         hint="What does `all_reduce` leave in the tensor when both ranks hold 1.0?",
     ),
     Mistake(
@@ -156,7 +156,7 @@ train_diloco = (
     Mistake(
         "no gradient where the round ends",
         {GRADIENT: f"if parameter.grad is None:\n                    continue\n                {GRADIENT}", ZEROED: "", INNER: INNER + ZEROED},
-        why="Weights without a gradient are left out. But the inner optimizer's `zero_grad` came before, so no weight has one, and `outer.step()` does nothing.",
+        why="No weight has a gradient when `outer.step()` is called, so it does nothing, and each rank goes on from its own end.",
         hint="What is a weight's `.grad` after `inner.zero_grad()`?",
     ),
     Mistake(
@@ -394,13 +394,13 @@ quantise = (
         "rounded towards zero",
         {CODES: "(wanted / scale).to(torch.int8)"},
         {CODES: "(wanted / scale).trunc().to(torch.int8)"},
-        why="`to(torch.int8)` cuts off what stands behind the point, as `trunc()` does; the nearest whole number is at most a half away.",
+        why="What stands behind the point is cut off, as `to(torch.int8)` and `trunc()` do it; the nearest whole number is at most a half away.",
         hint="What does `torch.tensor(2.9).to(torch.int8)` give?",
     ),
     Mistake(
         "rounded down",
         {CODES: "(wanted / scale).floor().to(torch.int8)"},
-        why="`floor` goes to the next smaller whole number, so that every code is too low by a half on average.",
+        why="Every code is the next smaller whole number, as from `floor`, not the nearest.",
         hint="Which whole number is nearest to 2.9, and which to -2.9?",
     ),
     Mistake(

@@ -151,7 +151,7 @@ train_sharded = (
     Mistake(
         "sum in place of mean",
         {DIVISION: ""},
-        why="`all_reduce` adds up, so the gradient is as many times too large as there are ranks; AdamW hardly shows it.",
+        why="The gradient is the sum over the ranks, as many times too large as there are ranks.",
         hint="What does `all_reduce` leave in the tensor when both ranks hold 1.0?",
     ),
     Mistake(
@@ -243,7 +243,7 @@ shard_bytes = (
     Mistake(
         "one row more for the first ranks",
         {PIECES: "parameter.tensor_split(ranks)"},
-        why="`tensor_split` makes the pieces as equal as possible; `fully_shard` takes the rounded-up number of rows for each rank, as long as there are any.",
+        why="These pieces are as equal as possible, as `tensor_split` makes them; `fully_shard` takes the rounded-up number of rows for each rank, as long as there are any.",
         hint="5 rows on 4 ranks: has rank 1's shard one row or two?",
     ),
     Mistake(
@@ -256,7 +256,7 @@ shard_bytes = (
     Mistake(
         "every rank as large as the first",
         {LOOP: "        for rank in range(ranks):\n            sizes[rank] += -(-len(parameter) // ranks) * parameter[0].nbytes\n"},
-        why="The last pieces may be smaller, or empty. In memory `fully_shard` pads them to the size of the first one, since all ranks send equally much; the bytes of the shards themselves were asked for.",
+        why="The last pieces may be smaller, or empty. In memory `fully_shard` pads them to the size of the first one; the bytes of the shards themselves were asked for.",
         hint="Do your bytes of all ranks add up to the model's?",
     ),
     Mistake(
@@ -275,7 +275,7 @@ shard_bytes = (
     Mistake(
         "cut as one flat tensor",
         {PIECES: "parameter.flatten().chunk(ranks)"},
-        why="FSDP1 cuts flat, all parameters of a wrapped module as one. FSDP2 cuts each along its first dimension, so a piece holds whole rows.",
+        why="`fully_shard` cuts each parameter along its first dimension, so a piece holds whole rows.",
         hint="Can a row of the weight be on two ranks?",
     ),
     Mistake(

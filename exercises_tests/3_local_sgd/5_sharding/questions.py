@@ -21,7 +21,7 @@ BECAUSE = (
         ),
         (
             "The parameters cannot be divided evenly.",
-            "That moves it a little for real models; the formula divides evenly.",
+            "The formula divides them evenly.",
         ),
         (
             "Each rank keeps a buffer for the other's values.",
