@@ -53,7 +53,7 @@ recall("5_decoders/2_accelerator")
 # %% [markdown]
 # ## Tokens of two devices
 #
-# The reviews as texts of their own length, padded at the end. Padding is no target (its label is -100), and it needs no mask: in a decoder no token looks at those behind it.
+# The reviews as texts of their own length, padded at the end. Padding is no target (its label is -100), and it needs no mask: in this decoder no token looks at those behind it.
 
 
 # %%
@@ -153,7 +153,7 @@ print(f"handed over: {large.nbytes:,} bytes of gradients", end=", ")
 print(f"{torch.tensor(everywhere).nbytes} bytes of the count")
 
 # %% [markdown]
-# What a device must know of the others is *one number*. It is asked for before the first backward pass: one small all-reduce for each window. Beside the all-reduce of the gradients that is nothing in bytes, but it is a wait: no backward pass begins before everybody has counted.
+# What a device must know of the others is *one number*. It is asked for before the first backward pass: one small all-reduce for each window. In bytes that is little beside the gradients, but everybody waits until all have counted.
 #
 # ## Exercise: the divisor over windows and devices
 #
@@ -197,7 +197,7 @@ check(token_backward)
 # %% [markdown]
 # ## With Accelerate
 #
-# Written with Accelerate, the same loop runs on any number of devices. (Here these are processors; for GPUs put micro-batches and count on `accelerator.device` first.) `accelerator.reduce` adds up, `accelerator.num_processes` is the world size, `accelerator.no_sync(model)` keeps the gradients where they are.
+# This is the same loop, written with Accelerate and run on one processor. `accelerator.reduce` adds up here, `accelerator.num_processes` is the world size, `accelerator.no_sync(model)` keeps the gradients where they are.
 # `gradient_accumulation_steps` stays at 1, so that `accelerator.backward` does not divide by a number that knows nothing of tokens.
 
 
@@ -310,14 +310,14 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# The optimizer state is as good as gone; weights and logits are not, and most activations stay. (Gradients of the full training are not at this peak either.) Half of what stays is there in the checkpointed run, too: nearly all of that is the softmax which the loss keeps, and no adapter takes it away. The rest is the layers': to reach the adapters in the first layer the gradient must go through all layers above them, and for that it needs what those have kept. Only what the gradient of a frozen *weight* would have needed is let go.
-# So **an adapter does not replace checkpointing, accumulation or the loss in chunks**: it takes the state away, and what grows with the batch is what is left. Here are the same points with an accumulated one; others you can measure (at most 16 texts for a step).
+# The optimizer state is as good as gone; weights and logits are not, and most activations stay. (Gradients of the full training are not at this peak either.) Half of what stays is there in the checkpointed run, too: nearly all of that is the softmax which the loss keeps. The rest is the layers': to reach the adapters in the first layer the gradient must go through all layers above them, and for that it needs what those have kept. Only what the gradient of a frozen *weight* would have needed is let go.
+# So here **an adapter does not replace checkpointing, accumulation or the loss in chunks**: it takes the state away, and most of what grows with the batch is left. Here are the same points with an accumulated one; others you can measure (at most 16 texts for a step).
 
 # %%
 explorer([*runs, measure_point(4, 4, lora=4)], measure=measure_point)
 
 # %% [markdown]
-# For Qwen2.5 7B, 4 texts of 2,048 tokens, checkpointed:
+# Predicted for Qwen2.5 7B, 4 texts of 2,048 tokens, checkpointed:
 
 # %%
 config = model_config("qwen-7b")
@@ -335,11 +335,11 @@ for kind, size in run.peak.items():
 print(f"one copy of the logits {format_bytes(4 * 2048 * config.vocab_size * 4)}")
 
 # %% [markdown]
-# In the last lesson this model's peak was its gradients. Without them it is the logits: three copies, beside the inputs of the checkpointed layers and the head in bf16. (The weights are float32 here; in bf16 they take half. QLoRA keeps the layers' matrices in 4 bits, an eighth.)
+# In the last lesson this model's peak was its gradients. Without them it is the logits: three copies, beside the inputs of the checkpointed layers and the head in bf16. (The weights are float32 here; in bf16 they would take half.)
 #
 # ## Exercise: an adapter's state
 #
-# *Difficulty* * · *6 minutes* · *Why*: it says at once whether a model fits with an adapter, before the first activation.
+# *Difficulty* * · *6 minutes* · *Why*: it says what a model takes with an adapter, before the first activation.
 #
 # Write `adapter_state(linears, rank, weight_bytes)`.
 #
@@ -368,7 +368,7 @@ check(adapter_state)
 # %% [markdown]
 # ## An adapter that learns nothing
 #
-# Here is a small model of the kind that people write themselves: a frozen embedding, frozen blocks with adapters, a head that is trained. Its checkpointing is the older, *reentrant* one, which many examples still have.
+# Here is a small model: a frozen embedding, frozen blocks with adapters, a head that is trained. Its checkpointing is the older, *reentrant* one.
 
 
 # %%
@@ -424,16 +424,16 @@ with warnings.catch_warnings():
     train_stack(use_reentrant=True)
 
 # %% [markdown]
-# The loss falls, and no adapter has moved: the head alone has learned. (torch warns, once, that no input asks for a gradient. That warning was silenced here, as it is overlooked among others.)
+# The loss falls, and no adapter has moved: the head alone has learned. (torch warns that no input asks for a gradient; that warning was silenced here.)
 #
 # A reentrant checkpoint runs its block without autograd, and takes part in the backward pass only if a tensor that it was *given* asks for a gradient. Token numbers cannot, a frozen embedding's output does not, so the first block's output does not either, and so on up to the head.
 # Were the head frozen too, `backward()` would raise an error. It is the trained head that makes it silent.
 #
 # ## Exercise: an adapter that learns
 #
-# *Difficulty* ** · *7 minutes* · *Why*: a run that trains the head only looks like a run that works badly.
+# *Difficulty* ** · *7 minutes* · *Why*: the loss fell above, and no adapter had learned.
 #
-# Write `make_it_learn(model)`. `model` is built as the `Stack` above is, with the same attributes, and not yet trained (its class may be another one, and its blocks may have dropout). When your function is through, training must reach all adapters, exactly as without checkpointing. Each block stays checkpointed by itself, what is frozen stays frozen, and no weight is changed.
+# Write `make_it_learn(model)`. `model` is built as the `Stack` above is, with the same attributes, and not yet trained (its class may be another one, and its blocks may have dropout). When your function is through, training must reach all adapters, exactly as without checkpointing. Each block stays checkpointed by itself, what is frozen stays frozen, and weights stay as they are.
 
 
 # %% exercise="make_it_learn" points=2
@@ -454,7 +454,7 @@ check(make_it_learn)
 train_stack(use_reentrant=False)
 
 # %% [markdown]
-# What do the libraries do? Since version 5 transformers makes the embedding's output ask for a gradient as soon as checkpointing is switched on (`enable_input_require_grads`), in a model whose main input is `input_ids`, as here; peft does it where checkpointing is on already when the adapter is added. So here even the reentrant one works:
+# What do the libraries do? When checkpointing is switched on, transformers 5.23 makes this model's embedding output ask for a gradient (`enable_input_require_grads`). So here even the reentrant one works:
 
 # %%
 model = adapted()
@@ -468,7 +468,7 @@ reached = [
 print(f"{sum(reached)} of {len(reached)} matrices B have a gradient")
 
 # %% [markdown]
-# It was not always so ([transformers issue 26334](https://github.com/huggingface/transformers/issues/26334), September 2023, version 4.33.2), and projects with a loop of their own still run into it ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178), March 2026). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
+# It was not always so ([transformers issue 26334](https://github.com/huggingface/transformers/issues/26334), September 2023, version 4.33.2), and it was reported again in March 2026 ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178)). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
 #
 # ## Precision
 #
@@ -501,8 +501,8 @@ for how in ("float32", "autocast", "Accelerator"):
     print(f"{how:12} {size:>10}, with {copies:.1f} copies of the logits")
 
 # %% [markdown]
-# The peak does not become half as large. The loss converts the logits to float32 first, so the three copies of its backward pass are as large as before. Only what the name `outputs` holds is smaller: the logits in bf16, half a copy. With Accelerate it is a copy in float32 again.
-# Ask the model for its loss alone, or compute the loss in chunks from its hidden states: inside `with accelerator.autocast():`, since `model.model` goes around the `forward` that was put under autocast.
+# The peak does not become half as large. The loss converts the logits to float32 first, so the three copies of its backward pass are as large as before. Of the logits only what the name `outputs` holds is smaller: those in bf16, half a copy. With Accelerate it is a copy in float32 again.
+# A loss in chunks from the hidden states belongs inside `with accelerator.autocast():`, since `model.model` goes around the `forward` that was put under autocast.
 #
 # The rest is the layers'. How much smaller do their own activations become?
 
@@ -523,17 +523,17 @@ print(f"float32 {format_bytes(in_float32)}, autocast {format_bytes(in_bf16)}")
 print(f"autocast keeps {in_bf16 / in_float32:.0%} of it")
 
 # %% [markdown]
-# Autocast runs the linear layers in bf16. The embedding, the norms and the sum that passes from layer to layer stay float32. Where no checkpoint is around them, the matrices' bf16 copies are kept as well: little beside the activations here, much in a large model with few tokens.
+# Autocast runs the linear layers of this decoder in bf16. Its embedding, its norms and the sum that passes from layer to layer stay float32.
 #
 # ### Handlers and plugins
 #
-# What there is to set beside the name of the precision, Accelerate takes as an object: a *handler* in the list `kwargs_handlers`, or a *plugin*.
+# Accelerate takes these settings as an object: a *handler* in the list `kwargs_handlers`, or a *plugin*.
 #
 # | object | what it sets |
 # |---|---|
-# | `AutocastKwargs` | autocast: `enabled`, and `cache_enabled`, whether a weight that is used twice in a forward pass is rounded once |
+# | `AutocastKwargs` | autocast: `enabled`, and `cache_enabled`, whether a trained weight's rounded copy is used again |
 # | `GradScalerKwargs` | the loss scaling of `"fp16"` |
-# | `AORecipeKwargs`, `TERecipeKwargs`, `MSAMPRecipeKwargs` | products in 8 bits, for `"fp8"`; each needs a package of its own, and was not tried here |
+# | `AORecipeKwargs`, `TERecipeKwargs`, `MSAMPRecipeKwargs` | products in 8 bits, for `"fp8"`; not tried here |
 # | `FullyShardedDataParallelPlugin` | by its `mixed_precision_policy`: the types of the weights that are gathered, and of the gradients that are sent, where the model is [sharded](../3_local_sgd/5_sharding.ipynb) |
 #
 # A handler may hold for a part of the forward pass. Here the head is computed as autocast does it, and in float32 although autocast is on:
@@ -560,9 +560,9 @@ print("weights are gathered in", plugin.mixed_precision_policy.param_dtype)
 print("gradients are sent and added up in", plugin.mixed_precision_policy.reduce_dtype)
 
 # %% [markdown]
-# Under DDP `"bf16"` is autocast: the weights are float32, so their gradients are, and the ranks add them up in float32. With the plugin the same word makes the ranks add up in bf16, where small numbers vanish. It is yours to say: `MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)` of `torch.distributed.fsdp`, given as the policy.
+# Under DDP `"bf16"` is autocast: the weights are float32, so their gradients are, and the ranks add them up in float32. With the plugin the same word makes the ranks add up in bf16. It is yours to say: `MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)` of `torch.distributed.fsdp`, given as the policy.
 #
-# Which precision changes which bytes of the *state* is a matter of who keeps what: autocast leaves weights, gradients and state in float32; a model that was converted with `.to(torch.bfloat16)` has all of them in bf16; with masters, as you wrote them in the last lesson, there are both.
+# The bytes of the *state*: autocast leaves a float32 model's weights, gradients and state in float32; a model that was converted with `.to(torch.bfloat16)` has all of them in bf16; with masters, as you wrote them in the last lesson, there are both.
 #
 # ## Exercise: bytes of a state
 #
@@ -592,8 +592,8 @@ check(state_bytes)
 # ## What to keep
 #
 # - Over windows and devices the divisor is the number of all targets of all of them, and DDP's mean is undone by the world size. It costs one small all-reduce, before the first backward pass.
-# - An adapter takes away gradients and optimizer state. Activations and logits stay, and with them the need for checkpointing, accumulation and chunks.
-# - A reentrant checkpoint over frozen inputs trains nothing inside it, and only warns. Use the other one, and look whether every $B$ has moved.
-# - Autocast makes what layers keep of each token smaller, not the state, and the loss goes back to float32.
+# - An adapter takes away optimizer state, and gradients of what is frozen. Most activations stayed: checkpointing, accumulation and chunks still save memory.
+# - A reentrant checkpoint over frozen inputs trains nothing inside it. Use the other one, and look whether every $B$ has moved.
+# - Autocast made what the layers keep smaller, not the state, and the loss goes back to float32.
 #
 # Next: [Decoders with the Trainer](3_trainer.ipynb), and where the logits come back.

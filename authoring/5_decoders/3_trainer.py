@@ -118,7 +118,7 @@ for name, changes in {
     print(f"{name}: same weights as by hand, to 1e-6:", apart(train(**changes), large) < 1e-6)
 
 # %% [markdown]
-# The same weights as from the loop in PyTorch: the Trainer fetches the window ahead, counts its targets and hands their number to the model as `num_items_in_batch`. `LlamaForCausalLM` divides by it. (For a class that the Trainer does not know to shift its labels, such as GPT-2's, it counts labels, one more for each text; the [museum](../6_your_own/2b_bug_museum_recomputed.ipynb) shows it.)
+# The same weights as from the loop in PyTorch: the Trainer fetches the window ahead, counts its targets and hands their number to the model as `num_items_in_batch`. `LlamaForCausalLM` divides by it.
 #
 # Accelerate's loop of the lesson before divides by the same number. On the same texts, then:
 
@@ -225,12 +225,11 @@ for across in (True, False):
 stop_devices()
 
 # %% [markdown]
-# With it the step is that of the large batch. Without it each rank divides by its own targets and DDP averages the means: another direction. The argument costs one all-gather more for each window, of one number. (Of the other two DDP takes one at its start and the Trainer one at its end.)
-# (It came with [pull request 34373](https://github.com/huggingface/transformers/pull/34373) in transformers 4.46.2, and is on by default since [pull request 39395](https://github.com/huggingface/transformers/pull/39395) in 4.54.0.)
+# With it the step is that of the large batch. Without it each rank divides by its own targets and DDP averages the means: another direction. For this window the argument costs one all-gather more, of one number.
 #
 # ## Exercise: the weight of a token
 #
-# *Difficulty* ** · *6 minutes* · *Why*: it says how far a run without the argument is off, from the counts alone.
+# *Difficulty* ** · *6 minutes* · *Why*: it says what a token weighs without the argument, from the counts alone.
 #
 # Write `token_weights(targets, across)`. `targets[r]` is the number of targets in the window of rank $r$; the list stays as it is. Return a list with one number for each rank: the factor with which the gradient of *one token's loss* on that rank enters the gradient that DDP leaves in `.grad`, with `average_tokens_across_devices=across`.
 
@@ -251,7 +250,7 @@ check(token_weights)
 # %% [markdown]
 # ## The loss in chunks
 #
-# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns goes to `backward`. (The number is counted where the model says `accepts_loss_kwargs = True`, or says nothing and its `forward` takes `**kwargs`, as Llama's does and BERT's, too. In evaluation it is then the number of that batch. In both, the numbers of several devices are added up while `average_tokens_across_devices` is on. For other models the number is `None`, and the Trainer divides what was returned by the window's micro-batches, unless your Trainer's class says that this is done.)
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a package of its own, and is not tried here. Instead, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns goes to `backward`. (Where the Trainer has not counted, the number is `None`.)
 #
 # ## Exercise: a loss for the Trainer
 #
@@ -288,7 +287,7 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
 check(loss_in_chunks)
 
 # %% [markdown]
-# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already, which holds only where the number is counted. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. With `bf16=True` Accelerate puts autocast around the model's own `forward`. A loss that calls `model.model` goes around it, so it must switch autocast on itself. In evaluation `compute_loss` is asked for outputs beside the loss, and has none: so there is a loss and nothing for a metric. (A metric's predictions would have to be found chunk by chunk, and returned in the place of `{}`.)
+# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer that the loss is divided already. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. With `bf16=True` Accelerate puts autocast around the model's own `forward`. A loss that calls `model.model` goes around it, so it must switch autocast on itself. In evaluation `compute_loss` is asked for outputs beside the loss, and has none: so there is a loss and nothing for a metric.
 
 
 # %%
@@ -337,7 +336,7 @@ for kind in (Trainer, ChunkedTrainer):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# The same weights four times. (As it stands the class runs on one device. Under DDP `model.model` and `model.lm_head` belong to the wrapped model, and the wrapper must see the forward pass: there the whole loss goes into the model's own `forward`, and only the factor stays in `compute_loss`.)
+# The same weights four times. (As it stands the class runs on one device: DDP's wrapper has no `model.model`. There the whole loss goes into the model's own `forward`, as Llama's does, and only the factor stays in `compute_loss`.)
 #
 # **A good place to stop for today.** Training is done. What is left is evaluation.
 #
@@ -382,9 +381,9 @@ print(f"shape {whole.shape}, type {whole.dtype}, peak {format_bytes(peak)}")
 print(f"one token with Llama's vocabulary: {format_bytes(4 * model_config('llama-1b').vocab_size)}")
 
 # %% [markdown]
-# One row of 4,000 numbers for each token of the data set: with Llama's vocabulary half a MiB for a *token*. This grows with the evaluation set, not with the batch, so that a run can train for hours and die at its first evaluation ([issue 8476](https://github.com/huggingface/transformers/issues/8476), [issue 15466](https://github.com/huggingface/transformers/issues/15466)).
+# One row of 4,000 numbers for each token of the data set: with Llama's vocabulary half a MiB for a *token*. This grows with the evaluation set, not with the batch; runs have died of it ([issue 8476](https://github.com/huggingface/transformers/issues/8476), [issue 15466](https://github.com/huggingface/transformers/issues/15466)).
 #
-# `preprocess_logits_for_metrics` is asked before anything is collected. The most probable token is mostly all that a metric needs:
+# `preprocess_logits_for_metrics` is asked before anything is collected. The most probable token is all that an accuracy needs:
 
 # %%
 small, small_peak = evaluate(lambda logits, labels: logits.argmax(-1))
@@ -392,11 +391,11 @@ print(f"shape {small.shape}, type {small.dtype}, {format_bytes(small.nbytes)}")
 print(f"peak {format_bytes(small_peak)}")
 
 # %% [markdown]
-# (Without `compute_metrics` nothing is collected, since the loss is enough: `prediction_loss_only`. `eval_accumulation_steps` moves what is collected from a GPU to the host from time to time; it makes the sum no smaller. With `batch_eval_metrics=True` the Trainer collects nothing and calls `compute_metrics` after each batch, which then has to add up by itself.)
+# (Without `compute_metrics` no predictions are collected.)
 #
 # ## Exercise: bytes of an evaluation
 #
-# *Difficulty* * · *4 minutes* · *Why*: a minute of arithmetic before the run, or a crash at its first evaluation.
+# *Difficulty* * · *4 minutes* · *Why*: a minute of arithmetic tells it before the run.
 #
 # Write `evaluation_bytes(texts, length, vocabulary, preprocessed)`: the bytes of the array that `compute_metrics` gets for so many texts of this length. Logits are float32; with `preprocessed`, `logits.argmax(-1)` has been kept in their place, in its usual type.
 
@@ -415,7 +414,7 @@ check(evaluation_bytes)
 # %% [markdown]
 # ## Exercise: a metric for tokens
 #
-# *Difficulty* ** · *6 minutes* · *Why*: the Trainer shifts labels for the loss, not for your metric, and an accuracy that compares a token with itself looks fine.
+# *Difficulty* ** · *6 minutes* · *Why*: the labels are shifted for the loss, not for your metric.
 #
 # Write `token_accuracy(predictions, labels)`. Both are NumPy arrays `[texts, length]` and stay as they are: the most probable tokens as `argmax` gave them for each position, and the labels, with -100 where nothing is to be predicted. Return the share of targets that were predicted right, as a number; position $t$ predicts label $t + 1$.
 
@@ -440,14 +439,14 @@ check(token_accuracy)
 # |---|---|
 # | micro-batch, accumulation steps | `per_device_train_batch_size`, `gradient_accumulation_steps` |
 # | targets of all devices | `average_tokens_across_devices=True` (the default) |
-# | layers checkpointed | `activation_checkpointing=True` (before version 5.23 `gradient_checkpointing=True`) |
+# | layers checkpointed | `activation_checkpointing=True` (its older name: `gradient_checkpointing`) |
 # | autocast to bf16 | `bf16=True`, with weights that were loaded in float32 (see below) |
 # | fused attention | of the model: `attn_implementation="sdpa"` |
 # | adapter | a model from `get_peft_model` is trained like any other |
-# | loss in chunks | `use_liger_kernel=True` on a GPU, or a `compute_loss` of your own |
+# | loss in chunks | a `compute_loss` of your own, or `use_liger_kernel=True` (not tried here) |
 # | evaluation | no `compute_metrics`, or `preprocess_logits_for_metrics` with it (not with the chunked loss above, which returns no logits) |
 #
-# `bf16=True` is autocast, which leaves the weights in the type that they have. `from_pretrained` of transformers 5 loads them in the type that their configuration names, and many decoders are published in bf16. Save the small one so, and train it for a step:
+# `bf16=True` is autocast, which leaves the weights in the type that they have. `from_pretrained` of transformers 5.23 loads them in the type that their configuration names. Save the small decoder in bf16, and train it for a step:
 
 # %%
 from transformers import AutoModelForCausalLM
@@ -466,7 +465,7 @@ with tempfile.TemporaryDirectory() as folder:
         print(f"loaded with {how or 'no dtype'}: weights {model.dtype}, averages {averages}")
 
 # %% [markdown]
-# As it comes, weights and optimizer state are bf16, and what is small beside them vanishes, as in the [first lesson](1_pytorch.ipynb). With `dtype=torch.float32` it is mixed precision.
+# As it comes, weights and optimizer state are bf16; in the [first lesson](1_pytorch.ipynb) small additions vanished so. With `dtype=torch.float32` it is mixed precision.
 #
 # What these arguments do to memory, for steps of 8 texts of 64 tokens with AdamW: one by one, then all together. Compare the memory and not the speed here: each point is timed once, for two steps and with the making of model and Trainer.
 
@@ -530,10 +529,10 @@ explorer(points, measure=measure_point)
 # %% [markdown]
 # ## What to keep
 #
-# - The Trainer counts the targets of the window on all devices, as long as `average_tokens_across_devices` is on and the loss uses `num_items_in_batch`.
+# - The Trainer counted the targets of the window on all devices, as `average_tokens_across_devices` is on and the loss uses `num_items_in_batch`.
 # - A loss of your own belongs in `compute_loss`: a sum, divided by `num_items_in_batch`, times the number of devices. Where it goes around the model's `forward`, it switches autocast on itself.
-# - `compute_metrics` collects what the model returns, for the whole evaluation set. Make it small first.
+# - `compute_metrics` gets what the model returns, for the whole evaluation set. Make it small first.
 # - A metric shifts its labels itself.
-# - `bf16=True` with `dtype=torch.float32`: otherwise the weights stay in the type in which they were published.
+# - `bf16=True` with `dtype=torch.float32`: otherwise the weights stay in the type in which they were saved.
 #
 # Next: [Write the test](../6_your_own/1_write_the_test.ipynb), where you say what a right training loop is.

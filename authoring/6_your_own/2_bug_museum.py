@@ -10,7 +10,7 @@
 #
 # In June 2026 a training framework found that with accumulation it had never trained as with the large batch. It had two tests of accumulation, and both were green.
 #
-# What would a test have to look at? Nearly every exhibit of this museum raises no error, and its loss falls; one raises a misleading error, and one is no bug at all. You will meet each in the same way: the symptom as it was reported, with its address; a loop that does the same; your prediction; what the instrument shows; the cure; the versions that have it and those that do not, as far as they could be found.
+# What would a test have to look at? Nearly every exhibit of this museum raises no error, and one is no bug at all. You will meet each in the same way: the symptom as it was reported, with its address; a loop that does the same; your prediction; what the instrument shows; the cure; the versions that have it and those that do not, as far as they could be found.
 
 # %%
 import tempfile
@@ -114,7 +114,7 @@ show_receipts(train_sum)
 reveal("sum of a step's shares in exhibit 1", receipts[0].sum().item(), "times the right one")
 
 # %% [markdown]
-# **Not divided**: the update was made from the sum of the window. Clipping had hidden it in part: when both are longer than the limit, sum and mean are cut to the same length.
+# **Not divided**: the update was made from the sum of the window. Clipping can hide it: where both are longer than the limit, sum and mean are cut to the same length.
 #
 # **Cure**: `(model(batch).mean() / k).backward()`. The pull request's new test compares the weights after a step with $k = 1$ and with $k = 2$, on identical micro-batches. That finds the missing division. A receipt also says which micro-batch is in the step.
 #
@@ -172,9 +172,9 @@ print(f"cured:       {cured / large:.2f} times")
 # %% [markdown]
 # **Not divided**, once more. The Trainer leaves the division to a model that does not do it.
 #
-# **Cure**: `model.accepts_loss_kwargs = False` before the Trainer is built (and before `get_peft_model`), for losses that are means over samples. The [lesson on the Trainer](../1_accumulation/3_trainer.ipynb) shows both places in the source.
+# **Cure**: `model.accepts_loss_kwargs = False` before the Trainer is built, for losses that are means over samples. The [lesson on the Trainer](../1_accumulation/3_trainer.ipynb) shows both places in the source.
 #
-# **Versions**: BERT has it since 5.0.0, and in 5.23 still. In 4.57.1 its `forward` takes no `**kwargs`, and the Trainer divides.
+# **Versions**: BERT has it in 5.0.0 and in 5.23. In 4.57.1 its `forward` takes no `**kwargs`, and the Trainer divides.
 #
 # ### 3. One micro-batch early
 #
@@ -228,11 +228,11 @@ def train_zero_first(model, optimizer, micro_batches, k):
 show_receipts(train_zero_first)
 
 # %% [markdown]
-# In the last block of a window nothing is ignored: the gradients of the first three are thrown away just before the fourth is added. Three quarters of the work are for nothing. What is left is a quarter of one micro-batch's gradient, and as noisy as that.
+# In the last block of a window nothing is ignored: the gradients of the first three are thrown away just before the fourth is added. Three quarters of the work are for nothing. What is left is a quarter of one micro-batch's gradient.
 #
 # **Cure**: `zero_grad()` after `step()`.
 #
-# **Versions**: Accelerate from 0.11.0, which brought `accumulate`, to 1.15, installed here.
+# **Versions**: Accelerate 1.15, installed here.
 
 
 # %%
@@ -259,7 +259,7 @@ show_receipts(train_zero_last)
 # %% [markdown]
 # `train_zero_last` calls `step()` for every micro-batch, too, and its receipts are right: the prepared optimizer looks at the flag itself. The second report was closed with that explanation.
 #
-# A museum needs this exhibit, a false alarm. A reader of code who knows the rule "step once a window" sees a fault here, and the run shows none. Ask the run.
+# This exhibit is a false alarm. A reader of code who knows the rule "step once a window" sees a fault here, and the run shows none. Ask the run.
 #
 # **Versions**: nothing to cure.
 #
@@ -296,9 +296,7 @@ first = receipts_of(train_two_blocks)[0]
 reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each step")
 
 # %% [markdown]
-# The accelerator counts blocks, and there are two for each micro-batch. So with an even $k$ a whole window is cut in two, and each half divided by $k$ all the same: twice the steps, and the shares of each add up to a half. With an odd $k$ the receipts look right.
-#
-# On several devices any $k$ above 1, odd or even, has another fault (unless `sync_each_batch` is set): in each micro-batch that steps, but for an epoch's last one, the first model's block still says that nothing is to be averaged, and this model steps with gradients that differ from device to device.
+# The accelerator counts blocks, and there are two for each micro-batch. So here a whole window is cut in two, and each half divided by $k$ all the same: twice the steps, and the shares of each add up to a half.
 #
 # **Cure**: one block for all models.
 #
@@ -331,9 +329,9 @@ show_receipts(train_one_block)
 show_receipts(train_zero_last, micro_batches=10)
 
 # %% [markdown]
-# **Cure**: divide by the window's own length. `accelerator.backward` divides by `gradient_accumulation_steps`, however long the window is (with DeepSpeed, DeepSpeed does), so the loss of a short window is multiplied by $k$ over its length first; that was an exercise of the [lesson on Accelerate](../1_accumulation/2_accelerator.ipynb).
+# **Cure**: divide by the window's own length. `accelerator.backward` divides by `gradient_accumulation_steps`, however long the window is, so the loss of a short window is multiplied by $k$ over its length first; that was an exercise of the [lesson on Accelerate](../1_accumulation/2_accelerator.ipynb).
 #
-# **Versions**: Lightning from 2.0 (the report) to 2.6.6; RF-DETR from 1.6.0 to 1.6.3, since 1.6.4 it fills its data up to whole windows (and in detection and segmentation all windows were divided twice: [issue 1503](https://github.com/roboflow/rf-detr/issues/1503), September 2026); ms-swift up to 4.5.3 (its `Trainer` and its `RerankerTrainer` were cured in 4.6.0).
+# **Versions**: Lightning 2.0 (the report) and 2.6.6; RF-DETR 1.6.3, while 1.6.4 fills its data up to whole windows; ms-swift 4.5.3, cured in 4.6.0.
 #
 # ### 8. What the last epoch left
 #
@@ -369,11 +367,11 @@ reveal("sum of the second step of exhibit 8", second.sum().item(), "times the ri
 #
 # **Cure**: the last micro-batch of an epoch completes a window too, with its own divisor: `train_right` above.
 #
-# **Versions**: burn has it at least from 0.10.0 to 0.22.0-pre.2. The releases that are cured could not be found, of either project.
+# **Versions**: burn 0.22.0-pre.2. A cured release could not be found, of either project.
 #
 # ### 9. Every window its tokens
 #
-# **Reported**: [transformers, issue 24725](https://github.com/huggingface/transformers/issues/24725) (July 2023) asked for a sum over tokens in place of a mean of means. In October 2024 it was found to matter in most trainers; pull request [34191](https://github.com/huggingface/transformers/pull/34191) is the first of several that mended it there. A cure for mlx-lm, [pull request 1413](https://github.com/ml-explore/mlx-lm/pull/1413) (June 2026) and again [1544](https://github.com/ml-explore/mlx-lm/pull/1544), was not merged.
+# **Reported**: [transformers, issue 24725](https://github.com/huggingface/transformers/issues/24725) (July 2023) asked for a sum over tokens in place of a mean of means. Pull request [34191](https://github.com/huggingface/transformers/pull/34191) (October 2024) is the first of several that mended it there. A cure for mlx-lm, [pull request 1413](https://github.com/ml-explore/mlx-lm/pull/1413) (June 2026) and again [1544](https://github.com/ml-explore/mlx-lm/pull/1544), was not merged.
 #
 # Now the witness has a weight for each *token*. One window of four micro-batches with 1, 3, 2 and 2 tokens:
 
@@ -413,11 +411,11 @@ shares = receipts_of(in_texts(train_mean_of_means))[0]
 print(f"in the mean of means the first token counts {shares[0] / shares[1]:.0f} times the second")
 
 # %% [markdown]
-# The sum is 1 in both. A test that looks at sums lets this one pass, and so does one that compares lengths roughly: it is the direction of the gradient that has changed.
+# The sum is 1 in both, so a test that looks at sums lets this one pass: it is the direction of the gradient that has changed.
 #
 # **Cure**: divide by the tokens of the whole window, as `train_by_tokens` does.
 #
-# **Versions**: transformers up to 4.45.2; 4.46.0 counts the tokens of the window. mlx-lm 0.32.2 divides by $k$.
+# **Versions**: transformers 4.45.2; 4.46.0 counts the tokens of the window. mlx-lm 0.32.2 divides by $k$.
 #
 # **A good place to stop for today.** Nine exhibits, and one instrument for nearly all of them.
 #
@@ -448,7 +446,7 @@ show_receipts(train_clipped_in_pieces)
 print(f"length of step 1: {receipts_of(train_clipped_in_pieces)[0].norm():.2f}")
 
 # %% [markdown]
-# The last. What is already there is cut each time, the newest only once. The step is as long as the limit, as it should be. What `clip_grad_norm_` returns, and a log shows, is the length before the cut; nobody sees from it alone what it should have been.
+# The last. What is already there is cut each time, the newest only once. The step is as long as the limit, as it should be.
 #
 # **Cure**: `if accelerator.sync_gradients:` before the clipping. `step` waits for the window, `clip_grad_norm_` does not.
 #
@@ -506,13 +504,13 @@ print("with each of four devices:", rates(moves_in_window=False, moves_at_step=4
 print(*[str(warning.message).split(". ")[0] for warning in seen])
 
 # %% [markdown]
-# The last line is torch's warning in the second case. It only looks at the very first move: a single optimizer step before that would silence it.
+# The last line is torch's warning in the second case.
 #
-# Receipts would be right here: the gradients are, at the first step. What the optimizer does with them is not. So a test that compares training runs must also compare weights, or the learning rate at each step.
+# Receipts would be right here: the gradients are, at the first step. What the optimizer does with them is not. So a test must also compare weights, or the learning rate at each step.
 #
-# **Cure**: step the schedule where the optimizer steps. With Accelerate, unless `split_batches=True`, make the prepared schedule `num_processes` times as long as there are optimizer steps, and its warm-up in steps likewise; or do not prepare it, and step it only where `accelerator.sync_gradients` is true.
+# **Cure**: step the schedule where the optimizer steps. With Accelerate, do not prepare it, and step it only where `accelerator.sync_gradients` is true.
 #
-# **Versions**: Accelerate from 0.7.0 to 1.15. starVLA was cured on 9 April 2026.
+# **Versions**: Accelerate 1.15. starVLA was cured on 9 April 2026.
 #
 # ### 12. An average of standing still
 #
@@ -540,7 +538,7 @@ for name, every in {"each micro-batch": True, "each window": False}.items():
     print(f"{name:17} weight {weight:.2f}, average {average:.3f}")
 
 # %% [markdown]
-# Less: the average looks $k$ times at the same weights, so it forgets $k$ times as fast as its decay says. The trained weights are right; those that are evaluated and published are others. The same happens to a teacher model: [lightly-train, issue 968](https://github.com/lightly-ai/lightly-train/issues/968) (September 2026), where it also changes the targets.
+# Less: the average looks $k$ times at the same weights, so it forgets $k$ times as fast as its decay says. The trained weights are right, the averaged ones are others. The same happened to a teacher model: [lightly-train, issue 968](https://github.com/lightly-ai/lightly-train/issues/968) (September 2026), where it also changes the targets.
 #
 # **Cure**: update the average after `optimizer.step()`, once per window.
 #
@@ -586,7 +584,7 @@ print(f"the share of micro-batch 1 at step 1: {smallest:.1e}")
 show_receipts(train_unscaled_once)
 
 # %% [markdown]
-# It was divided by 1024 three times more. With two decimals it looks nearly like exhibit 4, and for training it is the same.
+# It was divided by 1024 three times more. With two decimals it looks like exhibit 4.
 #
 # **Cure**: `unscale_`, `step` and `update` where the window ends, and nowhere else.
 #
@@ -594,7 +592,7 @@ show_receipts(train_unscaled_once)
 #
 # ### 14. Stopped in the middle
 #
-# **Reported**: [transformers, issue 22143](https://github.com/huggingface/transformers/issues/22143) (March 2023): a checkpoint in the middle of a window has weights and optimizer, but neither the window's own count nor its gradients. It was left so then. [OneTrainer, pull request 1465](https://github.com/Nerogar/OneTrainer/pull/1465) (May 2026) saw the dent in the log of the loss and saves the gradients.
+# **Reported**: [transformers, issue 22143](https://github.com/huggingface/transformers/issues/22143) (March 2023): a checkpoint in the middle of a window has weights and optimizer, but neither the window's own count nor its gradients. [OneTrainer, pull request 1465](https://github.com/Nerogar/OneTrainer/pull/1465) (May 2026) saw the dent in the log of the loss and saves the gradients.
 #
 # Training stops after micro-batch `stop`, and a fresh process goes on with the next one. Here the count goes on, as in OneTrainer:
 
@@ -622,13 +620,13 @@ print("gradients saved and loaded, too:")
 show_receipts(stopped_after(6, keep_gradients=True))
 
 # %% [markdown]
-# Two micro-batches are lost, and the step has half of its window. **Cure**: save only where a window ends (the usual choice), or save `.grad` with the weights, or begin the window again with its first micro-batch.
+# Two micro-batches are lost, and the step has half of its window. **Cure**: save only where a window ends, or save `.grad` with the weights, or begin the window again with its first micro-batch.
 #
-# **Versions**: in transformers from March 2023 (pull request [22098](https://github.com/huggingface/transformers/pull/22098)) to 4.46.3 windows ran on from one epoch into the next (where an epoch has more than $k$ micro-batches), so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch is meant to end its window, but up to 4.51.3 the length of the last window was counted in samples, so it could still be cut ([issue 37777](https://github.com/huggingface/transformers/issues/37777)). Since 4.52 saving by steps and by epochs both come at a window's end, where the data have a length. A stream (an `IterableDataset` without one) may still end inside a window in 5.23: its rest waits in `.grad` for the next epoch, and a checkpoint by epochs loses it.
+# **Versions**: in transformers 4.46.3 windows ran on from one epoch into the next ([pull request 22098](https://github.com/huggingface/transformers/pull/22098)), so saving by epoch could cut one. In 4.51.3 the length of an epoch's last window was counted in samples, so it could still be cut ([issue 37777](https://github.com/huggingface/transformers/issues/37777)). In 5.23 saving by steps and by epochs both come at a window's end, where the data have a length.
 #
 # ## The second instrument
 #
-# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts, and compares gradients, settings and weights step by step. Where the two differ it runs them again. (An average of the weights is compared where it is torch's `AveragedModel`, or where `train` returns it.) Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
+# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts, and compares gradients, settings and weights step by step. Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
 
 
 # %%
@@ -664,7 +662,7 @@ verdict(train_sum)
 #
 # ## Exercise: name the fault
 #
-# *Difficulty* *** · *12 minutes* · *Why*: the loop may be thousands of lines away from what goes wrong. The record of a run is always short.
+# *Difficulty* *** · *12 minutes* · *Why*: a record shows what a run did, whatever its code looks like.
 #
 # Write `name_fault(receipts, k)`. `receipts` is the record of *one epoch*: a list of steps, each a list with one share for each micro-batch of the epoch (0.0 where it is not in the step). `k` is at least 2, and there are at least `k + 1` micro-batches. Return one of these names; each record that you are given shows exactly one row of this table:
 #
@@ -724,7 +722,7 @@ print(f"{'train_sum':18} {name_fault(recorded(train_sum, micro_batches=8), 4)}")
 # %% [markdown]
 # ## Exercise: cure the windows
 #
-# *Difficulty* ** · *6 minutes* · *Why*: bugs come in company. This loop has the two faults that [burn, issue 5695](https://github.com/tracel-ai/burn/issues/5695) reported, and a third one of this museum.
+# *Difficulty* ** · *6 minutes* · *Why*: this loop has the two faults that [burn, issue 5695](https://github.com/tracel-ai/burn/issues/5695) reported, and a third one of this museum.
 #
 # ```python
 # def train(model, optimizer, scheduler, loss_function, micro_batches, k):
@@ -765,7 +763,7 @@ check(cured_windows)
 # %% [markdown]
 # ## Exercise: cure what belongs to a window
 #
-# *Difficulty* ** · *6 minutes* · *Why*: exhibits 10 and 12 in one loop, as in many scripts that were written for $k = 1$ and got accumulation later.
+# *Difficulty* ** · *6 minutes* · *Why*: here are exhibits 10 and 12 in one loop.
 #
 # ```python
 # def train(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
@@ -810,9 +808,9 @@ check(cured_average)
 # %% [markdown]
 # ## What to keep
 #
-# - Counting steps, finite losses and a glance at the first gradient's length let half of these pass. Receipts do not: which micro-batch is in which step, and with what share.
+# - Counted steps and finite losses let several of these pass. Receipts show which micro-batch is in which step, and with what share.
 # - What receipts do not show is what happens beside the gradient: the learning rate, the averaged weights.
-# - The same faults come back, in new projects and in each language. Several of these reports are from 2026, of bugs that were explained years before.
+# - The same faults come back, in new projects and in other languages. Several of these reports are from 2026.
 # - Not every alarm is a bug. The run decides.
 #
 # Next: [the second half of the museum](2b_bug_museum_recomputed.ipynb): losses, roundings, what is computed twice, and devices.

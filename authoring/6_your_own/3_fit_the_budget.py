@@ -83,11 +83,11 @@ guess("share of the vocabulary", my_guess, "%")
 # Each setting will be a row of a table.
 #
 # A decoder gives a number for each token of the vocabulary at each place of each text. These are the *logits*: micro-batch × length × vocabulary numbers.
-# Beside them stand the weights, their gradients and the optimizer's two averages, whatever the micro-batch. (With the whole batch at once the gradients are not there yet at the fullest moment.)
+# Beside them stand the weights, the optimizer's two averages and, from a batch's second micro-batch on, the gradients.
 #
 # ### Exercise: explain one row
 #
-# *Difficulty* * · *6 minutes* · *Why*: once you can say which bytes a row has, it is clear which technique helps.
+# *Difficulty* * · *6 minutes* · *Why*: a technique saves only bytes that a row has.
 #
 # Write `explain_row(model, micro_batch, length)`: a dictionary with the bytes of `"weights"`, `"gradients"`, `"optimizer state"` and `"logits"` of a training with AdamW.
 #
@@ -165,7 +165,7 @@ reveal(
 #
 # ### Exercise: the settings that fit
 #
-# *Difficulty* * · *6 minutes* · *Why*: this is the whole of a planner's search; the rest is about asking less often.
+# *Difficulty* * · *6 minutes* · *Why*: among these settings you will choose.
 #
 # Write `settings_that_fit(batch, ways, peak, budget)`: a list of all `(micro_batch, accumulation_steps, way)` whose peak is at most `budget` bytes.
 #
@@ -224,7 +224,7 @@ pd.DataFrame(
 #
 # ### Exercise: the fewest FLOPs under the budget
 #
-# *Difficulty* * · *5 minutes* · *Why*: of all that fits, the one that computes least is the one to take, as long as nobody has measured seconds.
+# *Difficulty* * · *5 minutes* · *Why*: as long as nobody has measured seconds, FLOPs are what you can compare.
 #
 # Write `fewest_flops(rows, budget)`: the row (one of the dictionaries of `table`) with the fewest FLOPs among those whose peak is at most `budget`.
 # Where several have the fewest, take the one with the largest micro-batch: it needs the fewest passes. Return None where nothing fits, or where there are no rows. The rows stay as they are, and in their order.
@@ -255,7 +255,7 @@ mine
 #
 # ### Exercise: train within the budget
 #
-# *Difficulty* ** · *15 minutes* · *Why*: this is the loop that you will write for your own model. Bytes, FLOPs and the gradient of the large batch decide whether it is right.
+# *Difficulty* ** · *15 minutes* · *Why*: bytes, FLOPs and the gradient of the large batch decide whether a loop is right.
 #
 # Write `train_within(model, optimizer, batch, micro_batch, checkpointing)`: **one** optimizer step on the whole batch.
 #
@@ -312,7 +312,7 @@ print(f"weights as after the large batch's steps: {apart < SAME}")
 #
 # ## Then the plan
 #
-# `plan_training` does what you did, and can do it with all of the course's settings; here it gets those of your table. It asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. After `config.save_pretrained(".")`, `trainlean plan config.json --memory 24MB --batch 16 --sequence-length 64 --task causal-lm` in a terminal in this lesson's folder looks at eager attention and the other ways of checkpointing, too (at other optimizers and precisions where you name them), and measures seconds on your machine.
+# `plan_training` does what you did; here it gets the settings of your table. It asks predictions, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. After `config.save_pretrained(".")`, `trainlean plan config.json --memory 24MB --batch 16 --sequence-length 64 --task causal-lm` in a terminal in this lesson's folder looks at eager attention and the other ways of checkpointing, too (at other optimizers and precisions where you name them), and measures seconds on your machine.
 
 # %%
 found = plan_training(
@@ -348,11 +348,11 @@ score = score_training(
 )
 
 # %% [markdown]
-# The score is the plan's FLOPs in percent of yours, and 0 where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer, or above. (You can beat the plan: it computes logits at every place, and those whose label is -100 need none. Write that beside `train_within`, not in it. Nor does the plan know a loss in pieces, which computes no less but lets a larger micro-batch fit.)
+# The score is the plan's FLOPs in percent of yours, and 0 where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer, or above. (You can beat the plan: it computes logits at every place, and those whose label is -100 need none. Write that beside `train_within`, not in it.)
 #
 # ## What if
 #
-# A plan looks at the sizes that you name. How would the bytes change with longer texts? What is alive after one operation is linear in the micro-batch and at most quadratic in the length. So a few traces tell all sizes, and sliders can show them at once, without a kernel, too. (The traces take some seconds. With one accumulation step, the default, no gradients wait during the next forward pass, and longer texts would fit.)
+# A plan looks at the sizes that you name. How would the bytes change with longer texts? In this model what is alive after one operation is linear in the micro-batch and at most quadratic in the length. So a few traces tell all sizes, and sliders can show them at once. (The traces take some seconds.)
 
 # %%
 sliders = what_if(
@@ -378,7 +378,7 @@ for scaling in sliders.scalings:
 # %% [markdown]
 # ## Your own model
 #
-# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. (`from transformers import AutoConfig` first; then `AutoConfig.from_pretrained("a folder on this disk")` reads that of a saved model.) Its plan looks at more settings than the one above: expect a minute or more. For any other module write a function that returns three things: the module, a sample batch, and a function `loss(model, batch)` that gives one number. Then `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
+# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. (`from transformers import AutoConfig` first; then `AutoConfig.from_pretrained("a folder on this disk")` reads that of a saved model.) Its plan looks at more settings than the one above, and takes longer. For any other module write a function that returns three things: the module, a sample batch, and a function `loss(model, batch)` that gives one number. Then `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
 
 # %%
 my_config = None  # such as LlamaConfig(hidden_size=512)
@@ -396,5 +396,5 @@ else:
 # ## What to keep
 #
 # - First ask where the bytes are. A technique saves at most the part that it works on, so begin with the largest.
-# - All settings of one batch are the same training, as long as micro-batches are weighed by the tokens that count, and no sample's result depends on the others (as in batch norm) or on chance (as with dropout).
-# - Of what fits, take what computes least; where seconds matter, measure the few that look best.
+# - Your setting and the large batch were the same training, with micro-batches weighed by the tokens that count.
+# - Of what fits, you and the plan took what computes least; where seconds matter, measure.

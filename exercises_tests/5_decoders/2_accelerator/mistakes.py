@@ -31,13 +31,13 @@ token_backward = (
     Mistake(
         "this rank's targets only",
         {REDUCE: "", SHARE: "share = 1 / count"},
-        why="Each rank divides by the targets of its own window, and the ranks' means are averaged: a token on a rank with few targets weighs more.",
+        why="This is the mean of the ranks' own means: a token on a rank with few targets weighs more.",
         hint="What must a rank know about the other ranks' texts?",
     ),
     Mistake(
         "this rank's targets, times the world size",
         {REDUCE: ""},
-        why="The count is this rank's own, and the world size is multiplied in although nothing was added up over the ranks.",
+        why="This is the sum of the ranks' own means, as if each count had stayed its rank's own.",
         hint="Which of your numbers has been through a collective?",
     ),
     Mistake(
@@ -61,7 +61,7 @@ token_backward = (
             f"{REDUCE}    {SHARE}\n": "",
             "        last = index": f"        distributed.all_reduce(count)\n        {SHARE}\n        last = index",
         },
-        why="all_reduce works in place: the second time it adds up sums over the ranks, and the count is N times as large as it should be.",
+        why="From one micro-batch to the next the divisor grows N times, as when one count goes through all_reduce, which works in place, again.",
         hint="What is in the count after the second all_reduce?",
     ),
     Mistake(
@@ -219,7 +219,7 @@ adapter_state = (
         "four bytes for a frozen weight",
         {WEIGHTS: '"weights": 4 * (frozen + trained)'},
         why="Only the adapters are float32; each of the model's own weights takes `weight_bytes`.",
-        hint="Which argument of your function did you not use?",
+        hint="How many bytes has one of the model's weights?",
     ),
     Mistake(
         "gradients for all weights",
@@ -296,7 +296,7 @@ make_it_learn = (
             CURE: f"{CURE}    for block in model.blocks:\n        nn.init.normal_(block.b, std=0.02)\n"
         },
         {CURE: f"{CURE}    for block in model.blocks:\n        nn.init.zeros_(block.b)\n"},
-        why="The gradient reaches the adapters as soon as the checkpoint lets it through; whatever B holds is the model's own and no fault.",
+        why="The adapters learn, but weights have changed: whatever they hold is the model's own and no fault.",
         hint="Which of your lines changes a weight?",
     ),
     Mistake(
@@ -368,7 +368,7 @@ state_bytes = (
     Mistake(
         "autocast's weights or gradients in bf16",
         each(autocast=14),
-        why="Either the weights are counted in two bytes or their gradients. Autocast leaves the weights in float32, and a gradient is of the type of its weight.",
+        why="Two bytes of each weight are missing. Autocast leaves the weights in float32, and a gradient is of the type of its weight.",
         hint="Of which type are `weight` and `weight.grad` after a backward pass under autocast?",
     ),
     Mistake(
@@ -399,13 +399,13 @@ state_bytes = (
     Mistake(
         "16 bytes with masters",
         each(masters=16),
-        why="Either the model's own weights are missing, two bytes each, or the gradients are counted as the model's, in two bytes, where the optimizer is given the masters', in four.",
+        why="Two bytes of each weight are missing: there are the model's own weights in bf16, and masters, their gradients and averages in float32.",
         hint="Which tensors are there when the optimizer steps, and of which type is the gradient that it is given?",
     ),
     Mistake(
         "the model's gradients kept",
         each(masters=20),
-        why="The model's own gradients have been added to the masters' and are gone when the optimizer steps.",
+        why="Two bytes for each weight are too many: the model's weights are bf16, its gradients gone.",
         hint="What did your loop do with `weight.grad` after each backward()?",
     ),
     Mistake(

@@ -149,7 +149,7 @@ loss_in_chunks = (
     Mistake(
         "the labels taken out",
         {TARGETS: 'targets = inputs.pop("labels")[:, 1:].flatten()'},
-        why="pop() takes the labels out of the caller's own dictionary: whoever asks it for them afterwards finds none.",
+        why="The labels are gone from the caller's own dictionary: whoever asks it for them afterwards finds none.",
         hint="Which names has `inputs` when your function is through?",
     ),
     Mistake(
@@ -163,7 +163,7 @@ loss_in_chunks = (
         "reentrant checkpoint",
         {CALL: "checkpoint(sum_of, one, wanted, use_reentrant=True)"},
         {CALL: "checkpoint(sum_of, one, wanted)"},
-        why="The older variant gives a gradient only when one of the tensors that it is handed asks for one; the head, which the function takes from outside, is not handed to it.",
+        why="A head above frozen layers gets no gradient here: a reentrant checkpoint gives one only when a tensor that it is handed asks for one.",
         hint="What is trained when everything but the head is frozen, and does checkpoint know about it?",
     ),
     Mistake(

@@ -310,8 +310,8 @@ cured_windows = (
         {
             "            loss = loss_function": "            optimizer.zero_grad()\n            loss = loss_function"
         },
-        why="zero_grad before each micro-batch throws away what the window has added up.",
-        hint="What is in .grad just before the second micro-batch's backward()?",
+        why="Only the last micro-batch of a window is in its step.",
+        hint="What is in .grad just before a window's second backward()?",
     ),
     Mistake(
         "activations of the window held",
@@ -328,7 +328,7 @@ cured_windows = (
         loss_function(model(inputs), targets).backward()
 {END}"""
         },
-        why="The same gradients, but nothing is freed until the whole window went forward: accumulation saves no memory then.",
+        why="The same gradients, but the activations of the whole window are in memory at once.",
         hint="When are the activations of the first micro-batch freed?",
     ),
 )
@@ -457,13 +457,13 @@ cured_average = (
         {
             f"            {CLIP}": f"            for weight in model.parameters():\n                {CLIP.replace('model.parameters()', 'weight')}"
         },
-        why="The gradient is one vector: with each of its tensors cut to the limit, the whole is longer than that and points elsewhere.",
+        why="The gradient is one vector: with each of its tensors cut to the limit, the whole can be longer and point elsewhere.",
         hint="Of what is `max_norm` the length, of a tensor or of all of them together?",
     ),
     Mistake(
         "entries clipped",
         {CLIP: CLIP.replace("norm_(", "value_(")},
-        why="clip_grad_value_ cuts every entry by itself: the whole can still be longer than `max_norm`, and it points elsewhere.",
+        why="Every entry is cut by itself: the whole can still be longer than `max_norm`, and point elsewhere.",
         hint="What does `max_norm` bound: an entry or a length?",
     ),
     Mistake(
@@ -517,7 +517,7 @@ cured_average = (
         loss_function(model(inputs), targets).backward()
 {AVERAGED_END}"""
         },
-        why="The same gradients, but nothing is freed until the whole window went forward: accumulation saves no memory then.",
+        why="The same gradients, but the activations of the whole window are in memory at once.",
         hint="When are the activations of the first micro-batch freed?",
     ),
 )

@@ -211,7 +211,7 @@ settings_that_fit = (
         {
             IF: f"if {DIVIDES}peak(micro_batch, way) > budget:\n                return fitting\n            {IF}"
         },
-        why="`return` leaves both loops: at the first micro-batch that is too large the search is over, and the ways that come after this one are never looked at.",
+        why="At the first micro-batch that is too large the whole search is over, and the ways that come after this one are never looked at.",
         hint="Which loop should end where a micro-batch does not fit, and which one goes on?",
     ),
     Mistake(
@@ -219,13 +219,13 @@ settings_that_fit = (
         {
             IF: f"if batch % micro_batch or peak(micro_batch, way) > budget:\n                return fitting\n            {IF}"
         },
-        why="`return` ends the whole search, and here it does so at the first micro-batch that does not divide the batch. A larger one may divide it again, and the ways that come after were not looked at.",
+        why="At the first micro-batch that does not divide the batch the whole search is over. A larger one may divide it again, and the ways that come after were not looked at.",
         hint="What should happen to a micro-batch that does not divide the batch, and what to those after it?",
     ),
     Mistake(
         "the ways taken out of the list",
         {"for way in ways:": "while ways:\n        way = ways.pop(0)"},
-        why="pop() empties the caller's own list: who asks a second time has no way left.",
+        why="The caller's own list has changed: who asks a second time finds other ways.",
         hint="What is in `ways` when your function is through?",
     ),
     Mistake(
@@ -412,7 +412,7 @@ fewest_flops = (
     Mistake(
         "the rows sorted in place",
         {FITTING: f"rows.sort(key=lambda row: {KEY})\n    {FITTING}"},
-        why="sort() changes the caller's own list; sorted() and min() do not.",
+        why="The caller's own list has changed; sorted() and min() leave it.",
         hint="Which of your lines changes `rows`?",
     ),
 )
@@ -554,7 +554,7 @@ train_within = (
             PARTS: "range(0, len(labels), micro_batch)",
             SHARE: 'part["labels"] = labels[start : start + micro_batch]\n        ' + SHARE,
         },
-        why="The batch is the caller's own, and pop() leaves it without labels.",
+        why="The batch is the caller's own, and has no labels left.",
         hint="What is in `batch` when your function is through?",
     ),
     Mistake(
