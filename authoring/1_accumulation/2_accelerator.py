@@ -128,7 +128,7 @@ def train_prepared(model, optimizer, dataloader, loss_of, accumulation_steps):
 show_diff(train_pytorch, train_prepared)
 
 # %% [markdown]
-# Two lines were added, none removed. `cpu=True` keeps this lesson on the CPU; without it Accelerate takes a GPU where there is one. What does `prepare` give back?
+# Two lines were added, none removed. `cpu=True` keeps this lesson on the CPU. What does `prepare` give back?
 
 # %%
 accelerator = Accelerator(cpu=True)
@@ -140,7 +140,7 @@ for name, old, new in zip(("model", "optimizer", "data loader"), before, after):
 # %% [markdown]
 # - The **data loader** moves each batch to the device, gives every device its own share, and notices its last batch. That will matter.
 # - The **optimizer** ignores `step` and `zero_grad` while the accelerator says that a window is not complete. So far nobody has told the accelerator of windows, and the optimizer does what it always did.
-# - The **model** moves to the device. On one device it stays what it was; on two it becomes a `DistributedDataParallel` (further below).
+# - The **model** moves to the device. Here it stays what it was; on two devices it becomes a `DistributedDataParallel` (further below).
 #
 # So on one device nothing may change yet:
 
@@ -174,7 +174,7 @@ show_diff(train_prepared, train_backward)
 print_receipts(receipts_of(train_backward))
 
 # %% [markdown]
-# The division is gone and the shares are still quarters: `accelerator.backward` divides, because the `Accelerator` now knows the accumulation steps. (In fp16 it scales the loss as well; in bf16 there is nothing to scale.)
+# The division is gone and the shares are still quarters: `accelerator.backward` divides, because the `Accelerator` now knows the accumulation steps.
 #
 # **Keep your own division and you divide twice:**
 
@@ -193,7 +193,7 @@ def train_divided_twice(model, optimizer, dataloader, loss_of, accumulation_step
 print_receipts(receipts_of(train_divided_twice))
 
 # %% [markdown]
-# Sixteenths. Nothing is raised, and with AdamW, which a constant factor hardly affects, the loss would still fall.
+# Sixteenths, and nothing is raised.
 #
 # ## Third change: `accumulate`
 
@@ -245,7 +245,7 @@ for batch in dataloader:
 print_receipts(receipts)
 
 # %% [markdown]
-# The toy of the last notebook must give its **2.04000** with all four loops. The example comes from Accelerate's documentation.
+# The toy of the last notebook must give its **2.04000** with all four loops.
 
 # %%
 x = torch.arange(1.0, 9.0)[:, None]
@@ -260,7 +260,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 # %% [markdown]
 # ### Exercise: convert a loop
 #
-# *Difficulty* ** · *8 minutes* · *Why*: loops that you convert were written by somebody else, with more in them than the loop above.
+# *Difficulty* ** · *8 minutes* · *Why*: a loop that you convert may have more in it than the one above.
 #
 # Somebody wrote this. For whole windows it is correct:
 # ```python
@@ -363,13 +363,13 @@ print("one block, accumulate(model, second)")
 print_receipts(receipts_of(train_two_models(Accelerator.accumulate)))
 
 # %% [markdown]
-# With a block each, the windows of four are cut in half, and their shares are still quarters (accelerate issue #668; `accumulate` takes several models since pull request #1708).
+# With a block each, the windows of four are cut in half, and their shares are still quarters.
 #
 # Cutting a batch of the data loader into pieces inside the block is the same mistake as two micro-batches in it. Give the data loader the size of a micro-batch instead.
 #
 # ## One Accelerator at a time
 #
-# <div style="border-left:4px solid #b3541e;background:#fff7ed;color:#1f2937;padding:8px 14px;max-width:720px"><b>Warning.</b> An <code>Accelerator</code> looks like an object of its own. It has its own counter of steps; but all Accelerators of a process share the accumulation settings, the flag <code>sync_gradients</code>, the device and the precision. (A loop that ends within a window leaves the flag False, and a loop without <code>accumulate</code> then never steps.)</div>
+# <div style="border-left:4px solid #b3541e;background:#fff7ed;color:#1f2937;padding:8px 14px;max-width:720px"><b>Warning.</b> An <code>Accelerator</code> looks like an object of its own. It has its own counter of steps; but all Accelerators of a process share the accumulation settings, the flag <code>sync_gradients</code>, the device and the precision.</div>
 
 # %%
 first = Accelerator(cpu=True, gradient_accumulation_steps=4)
@@ -408,7 +408,7 @@ reveal("last gradient with Accelerate", as_it_is[-1].sum().item(), "times the ri
 print(inspect.getsource(Accelerator._do_sync))
 
 # %% [markdown]
-# At the end of the data loader the window is closed, however many micro-batches it holds. (So do not cut the loader's batches into pieces with a block for each of them, either: `end_of_dataloader` is true for *every* piece of the last batch, and each becomes a step of its own. That is accelerate issue #1847.) And what the loss is divided by:
+# At the end of the data loader the window is closed, however many micro-batches it holds. (So a block for each piece of a batch is no way out: `end_of_dataloader` is true for *every* piece of the last batch, and each becomes a step of its own.) And what the loss is divided by:
 
 # %%
 print(
@@ -418,7 +418,7 @@ print(
 )
 
 # %% [markdown]
-# Always by `gradient_accumulation_steps`. (Only DeepSpeed, a library that divides by itself, is left out.) The prepared data loader has a length, so it could be known beforehand that a window will be short. Accelerate looks only one batch ahead, to see the end.
+# By `gradient_accumulation_steps`, in the last window too. The prepared data loader looks only one batch ahead, to see the end.
 #
 # The first `if` of `_do_sync` also asks for `sync_with_dataloader`. It is one of the settings that a `GradientAccumulationPlugin` can hold, in place of the plain number:
 
@@ -444,7 +444,7 @@ for value in (True, False):
     print_receipts(steps_in_two_epochs(sync_with_dataloader=value))
 
 # %% [markdown]
-# With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short, until the training ends: twenty micro-batches happen to fill five, but what is left over after the last epoch never gets its step. It is not a cure, only another fault. (An unprepared data loader does the same, without being asked.)
+# With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short: twenty micro-batches happen to fill five. With another number, what is left over after the last epoch would never get its step. So this is not the cure.
 #
 # The cure is to undo the wrong division before it happens: multiply the loss by a factor, and `accelerator.backward` divides it back. Which factor that is, you will say in the exercise. Here is what should come out:
 
@@ -453,12 +453,12 @@ right = [receipt / receipt.sum() for receipt in as_it_is]
 plot_receipts({"Accelerate 1.15 as it is": as_it_is, "cured": right})
 
 # %% [markdown]
-# In this training run one window in three is affected; one in a thousand would hardly matter. The same fault was mended in ms-swift (#10084) and in NVIDIA's NeMo-Automodel (#2369) in 2026, and is open in Lightning (#19987).
+# In this training run one window in three is affected.
 
 # %% [markdown]
 # ### Exercise: every window its mean
 #
-# *Difficulty* ** · *5 minutes* · *Why*: short windows come with small data sets, and those are the ones for which people accumulate.
+# *Difficulty* ** · *5 minutes* · *Why*: the last window is short wherever the accumulation steps do not divide the micro-batches.
 #
 # Write `loss_factor(index, micro_batches, accumulation_steps)`. The loop around it you have written often enough; it stands below and uses your function.
 #
@@ -498,13 +498,13 @@ show_diff(train_accumulating, train_cured)
 print_receipts(receipts_of(train_cured, micro_batches=10))
 
 # %% [markdown]
-# The loss that you log is the one before it was multiplied.
+# Log the loss as it was before it was multiplied.
 #
 # **A good place to stop for today.** The loop is converted, to its last window. What follows are the learning rate's schedule and two devices.
 #
 # ## How long is a learning rate schedule?
 #
-# Many training runs lower the learning rate in a straight line to zero (it is the Trainer's default). The scheduler must know after how many steps: its *length*. What is a step now, a micro-batch or a window? Accelerate's own text says:
+# Suppose that the learning rate is to fall in a straight line to zero. The scheduler must know after how many steps: its *length*. What is a step now, a micro-batch or a window? Accelerate's own text says:
 
 # %%
 text = " ".join(AcceleratedScheduler.__doc__.split())
@@ -550,7 +550,7 @@ print([round(rate, 2) for rate in rates])
 reveal("learning rate at the end, length 10", round(rates[-1], 4), "of the first")
 
 # %% [markdown]
-# Three steps were taken, with the first three of these rates; the fourth is what is left afterwards. So the line moved by three tenths and stayed there. The prepared scheduler moves **once per optimizer step**: it does the opposite of what the sentence says.
+# Three steps were taken, with the first three of these rates; the fourth is what is left afterwards. So the line moved by three tenths and stayed there. The prepared scheduler moves **once per optimizer step** here, so the length must be changed after all.
 #
 # The plugin has a setting for this, `adjust_scheduler`, which is on by default. Let us turn it on and off and look:
 
@@ -563,8 +563,7 @@ for value in (True, False):
     )
 
 # %% [markdown]
-# No difference. The plugin passes on only what differs from its default. `True` *is* the default, so the accelerator is told nothing and assumes `False`. This is a bug in Accelerate 1.15 (pull request #4262, open in September 2026).
-# The repair would not help a schedule like ours either: the setting only moves an internal counter that a `LambdaLR` does not use.
+# No difference. The plugin passes on only what differs from its default. `True` *is* the default, so the accelerator is told nothing and assumes `False`. This is a bug in Accelerate 1.15.
 #
 # Here are the ways side by side. The last column should be 0.
 
@@ -589,7 +588,7 @@ start = next(number for number, line in enumerate(lines) if "split_batches" in l
 print("\n".join(lines[start:]))
 
 # %% [markdown]
-# On two devices the scheduler moves twice in each optimizer step, unless `split_batches=True`, which this course does not use. (The *prepared* data loader, in turn, is only half as long there: each device has its share.)
+# On two devices the scheduler moves twice in each optimizer step, unless `split_batches=True`. (The *prepared* data loader, in turn, is as long as its device's share.)
 
 # %% [markdown]
 # ### Exercise: a line that ends at zero
@@ -617,13 +616,13 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
 check(linear_decay)
 
 # %% [markdown]
-# A schedule that is too long never reaches zero; one that is too short spends the rest of the training at zero (or below it, if nothing holds it there). On two real devices you will see that in a moment.
+# A schedule that is too long never reaches zero; one that is too short spends the rest of the training at zero. On two real devices you will see that in a moment.
 #
 # ## Two devices
 #
 # Until now one process trained. With two devices, two processes train *copies* of the model, each on its own share of the data. Each process is called a *rank*: rank 0 and rank 1. So that the copies stay equal, they must step with the same gradient: the mean over both ranks.
 #
-# `DistributedDataParallel` (DDP) does that. During the backward pass it divides each rank's gradients by the number of ranks, and starts an **all-reduce**: every rank gives what it has, every rank gets the sum. Here that sum is the mean. On a cluster this traffic is what many training runs wait for.
+# `DistributedDataParallel` (DDP) does that. During the backward pass it starts an **all-reduce** of the gradients: every rank gives what it has, every rank gets the sum. DDP divides by the number of ranks, so here it is the mean.
 #
 # The next line starts two real processes. A cell that begins with `%%px` runs on both of them, not here. There `rank` and `world_size`, the number of ranks, are set already.
 
@@ -802,13 +801,13 @@ pd.DataFrame(rows).T
 plot_synchronisation(on_rank_0, on_rank_1)
 
 # %% [markdown]
-# - **Plain DDP** is right, and pays for every micro-batch. With uneven data a rank would wait for one that has nothing left, or fail if that one has ended: the all-reduce needs every rank. (The prepared data loader repeats samples so that all ranks have equally many micro-batches.)
+# - **Plain DDP** is right, and pays for every micro-batch.
 # - **Around backward only** is right, and saves *nothing*: DDP decides in the *forward* pass whether the coming backward pass will synchronise.
-# - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block. (With DDP the forward pass alone would do. Keep both in it: other wrappers look again in the backward pass, such as FSDP, which spreads the model itself over the devices.)
-# - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised. You would save, evaluate and publish rank 0.
+# - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block.
+# - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised.
 
 # %% [markdown]
-# One backward pass made one all-reduce here because the witness is tiny. DDP does not send each gradient by itself, nor all of them at once: it collects them in *buckets* of about 25 MiB (the first one is smaller) and sends the buckets in order, each as soon as all its gradients are there. The small BERT, every backward pass synchronised:
+# One backward pass of the witness, which has one weight tensor, made one all-reduce. Of a larger model DDP collects the gradients in *buckets*, and sends these. The small BERT, every backward pass synchronised:
 
 # %%
 # %%px
@@ -821,13 +820,11 @@ with Meter() as meter:
         print("all-reduces in this backward pass:", meter.all_reduces - before)
 
 # %% [markdown]
-# In the first synchronised backward pass DDP, with its default settings, sends all gradients of one type in one piece, whatever their size, and notes in which order they come. From the second on it sends them in buckets, here in two. So "one" synchronisation is one all-reduce *for each bucket*. Do not take the second bucket for a broken `no_sync`.
+# Here the first synchronised backward pass sent all gradients in one piece, and from the second on there are two buckets. So "one" synchronisation is one all-reduce *for each bucket*. Do not take the second bucket for a broken `no_sync`.
 #
-# What is it worth? Accelerate's guide on gradient synchronisation gives, over several machines, 2.00 s per batch for the plain loop, 2.13 s with a misplaced `no_sync` and 0.91 s with a right one; on one machine 0.50, 0.50 and 0.41 s. We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
+# We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
 #
-# (With FSDP `no_sync` costs memory; the plugin's `sync_each_batch=True` switches it off. That is from its documentation, and not measured here.)
-#
-# In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. A process learns from torchrun's environment variables that there are others. Started with plain `python train.py`, or once on each machine by a cluster's scheduler, it has none of them and (unless MPI started it, on a CPU) believes that it is alone. So print `accelerator.num_processes` first.
+# In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. A process learns from torchrun's environment variables that there are others; started with plain `python train.py`, it believes that it is alone. So print `accelerator.num_processes` first.
 
 # %% [markdown]
 # ### The schedule on two devices
@@ -869,7 +866,7 @@ stop_devices()
 # %% [markdown]
 # ### Exercise: synchronise once
 #
-# *Difficulty* ** · *8 minutes* · *Why*: without Accelerate this is in your hands, and nobody tells you that you pay for every micro-batch.
+# *Difficulty* ** · *8 minutes* · *Why*: without Accelerate this is in your hands.
 #
 # Write `train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps)` in plain PyTorch.
 #
@@ -925,13 +922,13 @@ difference = (weights["train_pytorch"] - weights["train_accumulating"]).abs().ma
 print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")
 
 # %% [markdown]
-# Every weight agrees. On one device, with whole windows, Accelerate's loop *is* the PyTorch loop.
+# Every weight agrees, to 1e-6. On one device, with whole windows, Accelerate's loop trained here as the PyTorch loop did.
 #
 # ## What to keep
 #
 # - `prepare` model, optimizer, data loader and scheduler; `accelerator.backward` divides; one forward and one backward in each `accumulate` block; clip only when `accelerator.sync_gradients`.
-# - `backward` divides by $k$ always: in a short last window, multiply the loss by $k$ / its micro-batches.
-# - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices; a warm-up in steps is multiplied by the devices, too. Trust neither the docstring nor `adjust_scheduler`.
+# - Here `backward` divides by $k$ always: in a short last window, multiply the loss by $k$ / its micro-batches.
+# - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices; a warm-up in steps is multiplied by the devices, too. Trust neither 1.15's docstring nor its `adjust_scheduler`.
 # - `no_sync` goes around forward *and* backward, for all micro-batches but the last. `accumulate` does that. One synchronisation is one all-reduce for each bucket.
 # - One `Accelerator` in a process: the newest one sets the accumulation for all, the first one the precision.
 #

@@ -65,7 +65,7 @@ recall("1_accumulation/3_trainer")
 # %% [markdown]
 # ## The arguments
 #
-# Everything that your loop did in code, the Trainer takes as an argument. Two of them, and the number of devices, make the effective batch:
+# What your loop did in code, the Trainer takes as arguments. Two of them, and the number of devices, make the effective batch:
 #
 # > effective batch = `per_device_train_batch_size` × `gradient_accumulation_steps` × devices
 #
@@ -114,7 +114,7 @@ pd.DataFrame(
 # %% [markdown]
 # Read the column of defaults once with care. A learning rate that falls to zero, clipping at 1.0 and shuffled data apply unless you say otherwise.
 #
-# (Tutorials for older versions use names that are gone. They are listed at the end of this lesson.)
+# (Some older names of arguments are gone. They are listed at the end of this lesson.)
 
 # %% [markdown]
 # ### Exercise: write the arguments
@@ -159,13 +159,13 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
 check(accumulation_arguments)
 
 # %% [markdown]
-# `check` trains with your arguments on two small data sets and looks at batches, steps, learning rates and gradients. `hint(accumulation_arguments)` helps on request.
+# `check` trains with your arguments on small data sets and looks at batches, steps, learning rates and gradients. `hint(accumulation_arguments)` helps on request.
 #
 # Note the unit of `warmup_steps` and `max_steps`: *optimizer steps*. The Trainer moves the learning rate once per update. With Accelerate you had to work that out yourself.
 #
 # ## 16 x 1 against 4 x 4
 #
-# First the cost. As before, `4 x 4` is short for micro-batches of 4, 4 accumulation steps. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log; the last one has times, which differ from run to run. Everything printed is also kept in `trainer.state.log_history`, which is easier to work with.)
+# First the cost. As before, `4 x 4` is short for micro-batches of 4, 4 accumulation steps. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log; the last one has times, which differ from run to run. The log is also kept in `trainer.state.log_history`.)
 
 
 # %%
@@ -215,7 +215,7 @@ plot_memory(runs)
 # The same number of optimizer steps and the same computation. The activations have shrunk by as much as the micro-batch has. But the *gradients* have grown: with 16 x 1 none are left when the next forward pass begins, with 4 x 4 their sum waits in memory for the last micro-batch.
 #
 # So accumulation pays where the activations that it removes outweigh the gradients that wait. Here they do; with batches of 2 or 3 reviews they did not, as the [first lesson of this unit](1_pytorch.ipynb) printed.
-# The times may go either way here. Where the brackets overlap they say nothing.
+# Where the brackets of two times overlap, the times say nothing.
 #
 # The argument does to the *cost* what your loop did. Next: what it does to the gradient.
 #
@@ -337,7 +337,7 @@ pd.DataFrame(diary.events, columns=["steps done", "event", "length of the gradie
 #     scheduler.step(); model.zero_grad(); on_step_end
 # ```
 #
-# The last window of the epoch is short, and `len(window)` is right for it: the halved last window of Accelerate's loop was mended in the Trainer in 2025 (pull request #39659).
+# The last window of the epoch is short, and `len(window)` is right for it, as the divisor in Accelerate's loop was not.
 #
 # One line of it holds a decision: `if not already_divided`. Who divides by $k$, and how does the Trainer know?
 #
@@ -381,7 +381,7 @@ for k in (1, 2, 4, 8):
     print(f"{16 // k:2} x {k}: {compare(first, reference)}")
 
 # %% [markdown]
-# The direction is right, the length is $k$ times too large. This is not your model, nor your data. It is open issue [#47688](https://github.com/huggingface/transformers/issues/47688) of transformers, and nothing warns you. BERT's `forward` has had what causes it since transformers 5.0, and the classifiers of ModernBERT and Llama had it in 4.57 already (read there); it was measured here with 5.23 only.
+# The direction is right, the length is $k$ times too large, and nothing warns you. It is issue [#47688](https://github.com/huggingface/transformers/issues/47688) of transformers, measured here with 5.23.
 #
 # ## The proof
 #
@@ -402,7 +402,7 @@ start = next(number for number, line in enumerate(lines) if "accepts_loss_kwargs
 print("\n".join(line[8:] for line in lines[start : start + 7]))
 
 # %% [markdown]
-# So it looks at the signature of `forward`. If there is a `**kwargs`, the Trainer assumes that the model divides. Two facts, asked of the live objects:
+# BERT has no such attribute, so the Trainer looks at the signature of `forward`. If there is a `**kwargs`, it assumes that the model divides. Two facts, asked of the live objects:
 
 # %%
 trainer = Trainer(model=small_bert(seed=0), args=arguments(4, 4), train_dataset=data)
@@ -420,11 +420,9 @@ for items in (None, 16, 1_000_000):
     print(f"num_items_in_batch={items!s:8} loss {model(**batch, **given).loss.item():.3f}")
 
 # %% [markdown]
-# It does not. BERT's `forward` takes `**kwargs` for other reasons, passes them on to its layers, and computes its classification loss as a plain mean. The Trainer relies on the model, the model does not know that, and so the means of $k$ micro-batches are added up and not divided.
+# It does not. BERT's `forward` takes `**kwargs`, passes them on to its layers, and computes its classification loss as a plain mean. The Trainer relies on the model, the model does not know that, and so the means of $k$ micro-batches are added up and not divided.
 #
-# (The condition also asks `num_items_in_batch is not None`. The Trainer counts only batches with `labels`; a question answering model, whose targets have other names, keeps its division.)
-#
-# Which models have the factor? Two questions decide: does the Trainer believe that the model divides, and does it? Ask several, made tiny, with the same batch:
+# Which models have the factor? Here two questions decide: does the Trainer believe that the model divides, and does it? Ask several, made tiny:
 
 
 # %%
@@ -472,14 +470,14 @@ for name in (
 pd.DataFrame(rows, columns=["model", "left to the model", "model divides", "factor"])
 
 # %% [markdown]
-# The factor is there where the division is left to a model that does not divide: in most classifiers of texts and of images (ResNet and CLIP too), most taggers, most masked language models, and in translators and summarisers like T5 and BART. It is not there where the model divides (Llama's language model; a few image models such as ViT, with one label for each image), or where the model says of itself that it does not (ESM).
+# The factor is there where the division is left to a model that does not divide: in most of these classifiers, and in the tagger, the masked language model and T5. It is not there where the model divides (Llama's language model, ViT), or where the model says of itself that it does not (ESM).
 
 # %% [markdown]
 # **A good place to stop for today.** The factor is found and explained. What follows is its cure, why it stays hidden, and losses over tokens.
 #
 # ### Exercise: cure the factor
 #
-# *Difficulty* ** · *6 minutes* · *Why*: you will meet it in most classifiers that you accumulate with the Trainer.
+# *Difficulty* ** · *6 minutes* · *Why*: most of the models in the table have it.
 #
 # Write `exact_trainer(model, args, train_dataset)`. It returns a `Trainer` that has not been trained yet. When it is trained,
 #
@@ -542,11 +540,11 @@ plot_compare(
 )
 
 # %% [markdown]
-# It must be done *before* the Trainer is built, because the Trainer looks once. (With LoRA from peft it looks at the model inside: set the flag before `get_peft_model`. On the wrapped model it does nothing, and nothing tells you.)
+# It must be done *before* the Trainer is built, because the Trainer looks once. (With LoRA from peft it looks at the model inside: set the flag before `get_peft_model`. On the wrapped model it does nothing.)
 #
 # ## Why so few have noticed
 #
-# Most people train with AdamW. It divides the gradient by its own running size, so a factor that is the same at every step cancels. SGD takes the factor as it is; and clipping compares the gradient with a fixed length, so the factor changes what is cut.
+# AdamW divides the gradient by its own running size, so a factor that is the same at every step nearly cancels. SGD takes the factor as it is; and clipping compares the gradient with a fixed length, so the factor changes what is cut.
 #
 # Each row below trains twice, as it comes and cured. *Moved* is the distance of the weights at the end from those at the start. *Apart* is the distance of the two ends from each other, in percent of how far the cured one has moved. *Steps cut* counts the steps, out of 4, at which clipping cut the gradient.
 
@@ -601,16 +599,16 @@ row = as_it_comes_and_cured(
 print("AdamW, not clipped, with an epsilon of 1e-30: apart", row[2])
 
 # %% [markdown]
-# - SGD takes the factor as it is: a learning rate that is $k$ times too large. (The distance grows by more than $k$, because after the first step the gradients are different, too.)
-# - AdamW, not clipped, moves as far with it as without, since all windows here are whole. (The ends are a little apart because of *epsilon*, a small number that AdamW adds to its divisor: beside gradients next to zero it counts, and there the factor does not cancel. The last line has an epsilon that is nearly nothing.) The learning curve looks healthy; only the logged loss and `grad_norm` are $k$ times too large.
-# - Clipping at 1.0 is the Trainer's *default*. It also cuts gradients that are too long only because of the factor. The cut differs from step to step, so the steps weigh differently, and with AdamW too it becomes another training run.
+# - With SGD, not clipped, the factor is a learning rate that is $k$ times too large.
+# - AdamW, not clipped, moves here as far with it as without. (The ends are a little apart because of *epsilon*, a small number that AdamW adds to its divisor: in the last line, with an epsilon that is nearly nothing, they are not.)
+# - Clipping at 1.0 is the Trainer's *default*. It also cuts gradients that are too long only because of the factor, and here it becomes another training run, with AdamW too.
 #
-# Dividing the learning rate by $k$ is therefore no cure: wrong for AdamW, useless against clipping, and wrong in the last, shorter window, where the factor is not $k$.
+# Dividing the learning rate by $k$ is therefore no cure: AdamW would move too little, and what was cut stays cut.
 
 # %% [markdown]
 # ## Losses over tokens
 #
-# Why does the Trainer count items at all? Because of losses over tokens, where the division by $k$ is *wrong*. In the [first lesson of this unit](1_pytorch.ipynb) a mean of means gave a short text's tokens more weight than a long one's. The right divisor is the number of targets in the whole window.
+# Why does the Trainer count items at all? For losses over tokens, where dividing by $k$ gives a mean of means. In the [first lesson of this unit](1_pytorch.ipynb) that gave a short text's tokens more weight than a long one's. The right divisor is the number of targets in the whole window.
 #
 # `num_items_in_batch` is that number. For a language model the target of position $i$ is token $i + 1$, so the first token of a text is nobody's target: a text of $L$ tokens has $L - 1$.
 #
@@ -669,11 +667,11 @@ for name, model, more in [
 # - The flag that cures a classifier *harms* here. It brings the mean of means back: nearly the right length, another direction. So the flag is not something to set always.
 # - A loss of our own that ignores the count is about $k$ times too long, *and* a mean of means. A `compute_loss_func` is trusted to divide.
 #
-# Overriding `Trainer.compute_loss` has the same trap. There the class attribute `loss_is_scaled_for_ga = False` (transformers 5.19 and later) tells the Trainer to divide by the window's micro-batches, which is right for means over samples.
+# If you override `Trainer.compute_loss`, the class attribute `loss_is_scaled_for_ga = False` tells the Trainer to divide by the window's micro-batches, as the printed condition says.
 #
 # ### On several devices
 #
-# DDP takes the mean of the devices' gradients. If each device divides by its own targets, that is a mean of means again. Take two devices, one with the eight shortest texts and one with the eight longest. Both lines are worked out here in one process, from the gradients of the two. The last line has the divisor that the Trainer uses by default since 2025 (`average_tokens_across_devices=True`): it divides by the targets of all devices, and multiplies by the number of devices, which DDP divides out.
+# DDP takes the mean of the devices' gradients. If each device divides by its own targets, that is a mean of means again. Take two devices, one with the eight shortest texts and one with the eight longest. Both lines are worked out here in one process, from the gradients of the two. The last line has the divisor that the Trainer uses by default (`average_tokens_across_devices=True`): it divides by the targets of all devices, and multiplies by the number of devices, which DDP divides out.
 
 # %%
 by_length = sorted(texts, key=lambda text: int((text["labels"] != -100).sum()))
@@ -700,12 +698,12 @@ print("own means:              ", compare(own, everything))
 print("over tokens of all ranks:", compare(counted, everything))
 
 # %% [markdown]
-# The multiplication is right for a loss that was divided by the count. But it stands in `Trainer.compute_loss`, which asks whether the model *accepts* loss arguments, not whether it divides. So a classifier like BERT gets it too: on several devices its gradients and its logged loss are $k$ × devices times too large, and without accumulation still as many times as there are devices, as is its `eval_loss`. (Tried with two processes, not run here.) `model.accepts_loss_kwargs = False` takes both factors away. And a `compute_loss` of your own that divides by the count has to multiply by the number of devices itself.
+# The multiplication is right for a loss that was divided by the count. But `Trainer.compute_loss` asks whether the model *accepts* loss arguments, not whether it divides. So BERT's classifier gets it too: on two devices its gradients are 2 × $k$ times too large. (Tried with two processes, not run here.) `model.accepts_loss_kwargs = False` takes both factors away.
 
 # %% [markdown]
 # ### Exercise: `num_items_in_batch`
 #
-# *Difficulty* ** · *8 minutes* · *Why*: class weights, distillation, a focal loss: sooner or later you will write a loss of your own.
+# *Difficulty* ** · *8 minutes* · *Why*: class weights, for instance, need a loss of your own.
 #
 # Write `window_token_loss(outputs, labels, num_items_in_batch)` for `Trainer(..., compute_loss_func=window_token_loss)`.
 #
@@ -730,7 +728,7 @@ def window_token_loss(outputs, labels, num_items_in_batch):
 check(window_token_loss)
 
 # %% [markdown]
-# Your loss is only as good as the count. The Trainer leaves out the first token of each text if it recognises, by the name of the model's class, a loss that shifts the labels. Ask it for its count, over 16 texts of 8 tokens. And compare its gradient, with 16 x 1 and with 4 x 4, with that of a plain `backward()`, without a Trainer:
+# Your loss is only as good as the count. The Trainer leaves out the first token of each text if it knows the model's `loss_type` as one that shifts the labels. Ask it for its count, over 16 texts of 8 tokens. And compare its gradient, with 16 x 1 and with 4 x 4, with that of a plain `backward()`, without a Trainer:
 
 # %%
 sizes = {"vocab_size": 50, "bos_token_id": None, "eos_token_id": None}
@@ -757,12 +755,12 @@ for model_class, config in configs.items():
         print(f"  {micro_batch:2} x {steps}: {compare(found, plain)}")
 
 # %% [markdown]
-# A text of 8 tokens has 7 targets. The name `GPT2LMHeadModel` is not recognised. Its loss falls back to the default one, which shifts the labels; the count does not. So all 8 are counted, and every gradient is 7/8 of the right one, with the large batch too. To find such an error, compare with a plain `backward()`, not with the Trainer's own large batch.
+# A text of 8 tokens has 7 targets. GPT-2 has no `loss_type` here. Its loss falls back to the default one, which shifts the labels; the count does not. So all 8 are counted, and the gradient is 7/8 of the right one, with the large batch too. To find such an error, compare with a plain `backward()`, not with the Trainer's own large batch.
 
 # %% [markdown]
 # ### Models that ignore the count
 #
-# Most taggers (NER) and masked language models, T5 and BART are a third case: they ignore the count, so the factor is there; and the flag leaves a mean of means. Here is BERT as a tagger on the same texts, which tells even token numbers from odd ones. Its labels are not shifted:
+# BERT as a tagger is a third case: it ignores the count, so the factor is there; and the flag leaves a mean of means. Here it tells even token numbers from odd ones, on the same texts. Its labels are not shifted:
 
 
 # %%
@@ -795,11 +793,11 @@ for name, model, more in [
     print(f"{name:28} {compare(gradients(model, arguments(4, 4), tags, **more)[0], tag_reference)}")
 
 # %% [markdown]
-# Only the sum divided by the count is exact here. (For T5 and BART the data must then hold `decoder_input_ids`: the Trainer takes the labels out, of which the model would make them. T5 raises an error without them; BART may take the shifted inputs instead, without a word.)
+# Only the sum divided by the count is exact here.
 #
 # ### Evaluation has a peak of its own
 #
-# An evaluation keeps no activations, since nothing is trained. But with `compute_metrics` the Trainer keeps the logits of the *whole* data set until the end, and those of a language model have a number for each word of the vocabulary. Many run out of memory just there, in training runs that had fitted for hours:
+# An evaluation keeps no activations, since nothing is trained. But with `compute_metrics` the Trainer keeps the logits of the *whole* data set until the end, and those of a language model have a number for each word of the vocabulary. Here is the peak:
 
 
 # %%
@@ -819,7 +817,7 @@ best = {"preprocess_logits_for_metrics": lambda logits, labels: logits.argmax(-1
 print("the best word only:      ", evaluation_peak(**no_metrics, **best))
 
 # %% [markdown]
-# `preprocess_logits_for_metrics` keeps of each batch what the metric needs. (`batch_eval_metrics=True` keeps no logits at all: then `compute_metrics` is called for each batch, with `compute_result`, true for the last one, and must add up by itself.) `eval_accumulation_steps` moves what is kept to the CPU now and then; it helps a card, and not the machine. Accumulation and checkpointing change nothing here: a smaller `per_device_eval_batch_size` makes each batch smaller, and all the logits are still kept.
+# `preprocess_logits_for_metrics` keeps of each batch what the metric needs. A smaller `per_device_eval_batch_size` makes each batch smaller, and all the logits are still kept.
 
 # %% [markdown]
 # ## The last, shorter window
@@ -850,9 +848,9 @@ for count in (40, 38):
         print(f"  {name:12} {compare(found[-1], truth[-1])}")
 
 # %% [markdown]
-# - As it comes, the factor in the last window is 2: the number of its micro-batches.
-# - The cure divides by that number, and is exact as long as all micro-batches are equally large.
-# - With a short last micro-batch it is a mean of means: each of its two reviews counts twice as much as one of the other four, and the gradient points a little elsewhere. `window_loss` is exact there too. (The simpler cure is a data set whose size is a multiple of the micro-batch.)
+# - As it comes, the factor in the last window of 40 reviews is 2: the number of its micro-batches.
+# - The cure divides by that number, and is exact where all micro-batches are equally large.
+# - With a short last micro-batch it is a mean of means: each of its two reviews counts twice as much as one of the other four, and the gradient points a little elsewhere. `window_loss` is exact there too.
 #
 # ## Three versions, one training
 #
@@ -928,13 +926,13 @@ for make_optimizer, settings in [
 pd.DataFrame(table, columns=["optimizer", "version", "norm", "moved by", "same to 1e-6"])
 
 # %% [markdown]
-# Three versions, the same weights, all of them. The norm and distance of the SGD rows are the fingerprint of the [lesson on Accelerate](2_accelerator.ipynb).
+# Three versions, the same weights, all of them, to 1e-6. The norm and distance of the SGD rows are the fingerprint of the [lesson on Accelerate](2_accelerator.ipynb).
 # The fourth row of each optimizer shows that the comparison can fail: there is the Trainer without its cure.
 
 # %% [markdown]
 # ## Names that no longer work
 #
-# Most tutorials were written for older versions. These names are gone (the first one already in late releases of transformers 4):
+# These names of older versions are gone:
 
 # %%
 for name, value in {
@@ -958,17 +956,15 @@ for name, value in {
 # | `warmup_ratio=0.1` | `warmup_steps=0.1`: below 1 it is a share of all steps, from 1 on a number of optimizer steps |
 # | `group_by_length=True` | `train_sampling_strategy="group_by_length"` |
 # | `Trainer(tokenizer=...)` | `Trainer(processing_class=...)` |
-#
-# The `default_args` with which the [published table](../4_whole_picture/1_published_table.ipynb) was measured contain `evaluation_strategy="steps"`. They no longer run.
 
 # %% [markdown]
 # ## What to keep
 #
 # - `per_device_train_batch_size` is the micro-batch; `gradient_accumulation_steps` counts micro-batches; `max_steps` and `warmup_steps` count optimizer steps.
 # - Gradients are there in `on_pre_optimizer_step` and `on_optimizer_step`, and gone in `on_step_end`.
-# - Classifiers of texts and of images: `model.accepts_loss_kwargs = False` before the Trainer is built, and before `get_peft_model`. Otherwise, in most of them, gradients and logged loss are $k$ × devices times too large; on several devices, without accumulation too.
-# - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself; BERT, most taggers, T5 and BART do not.
-# - A falling loss proves nothing. Compare the first gradient with that of a plain `backward()` on the large batch.
+# - Classifiers like BERT: `model.accepts_loss_kwargs = False` before the Trainer is built, and before `get_peft_model`. Otherwise gradients and logged loss are $k$ times too large in 5.23.
+# - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself; BERT does not.
+# - Compare the first gradient with that of a plain `backward()` on the large batch.
 #
 # Accumulation takes away the activations of all micro-batches but one. What is left are the activations of that one: the next unit, [gradient checkpointing](../2_checkpointing/1_pytorch.ipynb), takes those.
 #

@@ -39,7 +39,7 @@ train_with_accelerator = (
             "    for batch in dataloader:": "    parameters = model.parameters()\n    for batch in dataloader:",
             "model.parameters(), max_norm": "parameters, max_norm",
         },
-        why="`model.parameters()` is a generator: the first window's clipping goes through it to its end, and for the others nothing is left, so nothing is clipped.",
+        why="Only the first window's gradient is clipped. A generator such as `model.parameters()`, made once, has nothing left after the first loop over it.",
         hint="What is left of a generator after the first loop over it?",
     ),
     Mistake(
@@ -56,7 +56,7 @@ train_with_accelerator = (
         {
             BACKWARD: "accelerator.backward(loss_of(model, batch) / accelerator.gradient_accumulation_steps)"
         },
-        why="`accelerator.backward` already divides the loss by the accumulation steps; with your own division each micro-batch counts 1/k of what it should.",
+        why="Each micro-batch counts 1/k of what it should: `accelerator.backward` already divides the loss by k, and something divides once more.",
         hint="Which of the lines of the PyTorch loop does `accelerator.backward` replace?",
     ),
     Mistake(
@@ -74,19 +74,19 @@ train_with_accelerator = (
     Mistake(
         "data loader not prepared",
         {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"},
-        why="Only a prepared data loader tells the accelerator that its last micro-batch has come; without it the rest stays in `.grad` and is mixed into the next epoch.",
+        why="Only a prepared data loader tells the accelerator that its last micro-batch has come; without it the rest gets no step.",
         hint="How could the accelerator know that no further micro-batch comes?",
     ),
     Mistake(
         "optimizer not prepared",
         {PREPARE: "model, dataloader = accelerator.prepare(model, dataloader)"},
-        why="It is the prepared optimizer that ignores `step` and `zero_grad` in the middle of a window; the plain one steps on every micro-batch.",
+        why="It is the prepared optimizer that ignores `step` and `zero_grad` in the middle of a window; the plain one steps whenever it is called.",
         hint="What type does your optimizer have when its `step` is called?",
     ),
     Mistake(
         "model not prepared",
         {PREPARE: "optimizer, dataloader = accelerator.prepare(optimizer, dataloader)"},
-        why="Here, on one CPU, nothing changes. But it is `prepare` that moves a model to its device, and on two devices wraps it in DistributedDataParallel, without which the gradients would never be averaged.",
+        why="Here, on one CPU, nothing changes. But it is `prepare` that moves a model to its device, and on two devices wraps it in DistributedDataParallel, which averages the gradients.",
         hint="Who would tell the other device about this device's gradients?",
     ),
     Mistake(
@@ -108,7 +108,7 @@ train_with_accelerator = (
         "the plain data loader read",
         {f"{PREPARE}\n    {EACH}\n        {BLOCK}": f"{EACH}\n        {PREPARE}\n        {BLOCK}"},
         {"model, optimizer, dataloader =": "model, optimizer, _ ="},
-        why="The `for` walks over the data loader that it found before its first round, which is the plain one and not what `prepare` returns: nobody tells the accelerator of the last micro-batch, and the rest is left without a step.",
+        why="The `for` walks over a plain data loader, and not over what `prepare` returns: nobody tells the accelerator of the last micro-batch, and the rest is left without a step.",
         hint="Which object does your `for` take: the one that you were given, or the one that `prepare` returned?",
     ),
     Mistake(
@@ -162,7 +162,7 @@ train_with_accelerator = (
     Mistake(
         "every entry clipped",
         {CLIP: "accelerator.clip_grad_value_(model.parameters(), max_norm)"},
-        why="`clip_grad_value_` cuts every entry by itself at `max_norm`, which bends the direction; the length of all gradients together is to be limited.",
+        why="Every entry is cut by itself at `max_norm`, as `clip_grad_value_` does it, which bends the direction; the length of all gradients together is to be limited.",
         hint="What does `max_norm` limit: each number of a gradient, or its length?",
     ),
     Mistake(
@@ -220,7 +220,7 @@ train_with_accelerator = (
     Mistake(
         "one block around the whole loop",
         {f"{EACH}\n        {BLOCK}": f"{BLOCK}\n        {EACH}"},
-        why="The accelerator counts when a block is entered; one block around the loop counts to 1, so the window is never complete.",
+        why="A window of several micro-batches is never complete. The accelerator counts when a block is entered; one block around the loop counts to 1.",
         hint="How often must the `with` line run: once an epoch, once a window, or once a micro-batch?",
     ),
     Mistake(
@@ -280,7 +280,7 @@ train_with_accelerator = (
             BACKWARD: f"{FIRST}\n                optimizer.zero_grad()\n            {BACKWARD}",
             ZERO: "",
         },
-        why="Nothing empties `.grad` between two windows: `step` leaves it as it is, and a `zero_grad` in the first block of a window is ignored, because that window is not complete.",
+        why="Nothing empties `.grad` between two windows: `step` leaves it as it is, and a `zero_grad` in a window that is not complete is ignored.",
         hint="In which block of a window does `zero_grad` happen, and where in that block must it stand?",
     ),
     Mistake(
@@ -291,7 +291,7 @@ train_with_accelerator = (
             STEP + ZERO: moved(STEP + ZERO, 16),
         },
         {EACH: "for batch in list(dataloader):"},
-        why="While the prepared data loader is read, its last micro-batch closes a short window, too. A counter with the modulo skips that step, and a list of the batches has been read to its end beforehand; the rest is left in `.grad`.",
+        why="While the prepared data loader is read, its last micro-batch closes a short window, too. A counter with the modulo skips that step, and a list of the batches has been read to its end beforehand; the rest gets no step.",
         hint="Who tells the accelerator that the last micro-batch has come, and does your loop listen?",
     ),
     Mistake(
@@ -393,13 +393,13 @@ linear_decay = (
     Mistake(
         "devices left out",
         *with_and_without_floor({DEVICES: ""}),
-        why="A prepared scheduler moves once for every device at each optimizer step, so with 2 devices the line ends half-way.",
+        why="A prepared scheduler moves once for every device at each optimizer step, so with 2 devices the line is at zero half-way.",
         hint="What does `AcceleratedScheduler.step` do `num_processes` times?",
     ),
     Mistake(
         "a number of devices of its own",
         {"accelerator.num_processes": "2"},
-        why="The number of devices is written into the function; with another number of them the line has another length.",
+        why="On one device, too, the line has the length for two.",
         hint="Who knows on how many devices the training runs?",
     ),
     Mistake(
@@ -449,14 +449,14 @@ linear_decay = (
     Mistake(
         "length in samples",
         {"len(dataloader)": "len(dataloader.dataset)", DEVICES: ""},
-        why="`len(dataloader.dataset)` counts samples; a micro-batch holds several of them, and a window several micro-batches.",
+        why="The length counts samples, as `len(dataloader.dataset)` does; a micro-batch holds several of them, and a window several micro-batches.",
         hint="What does `len(dataloader)` count?",
     ),
     Mistake(
         "zero at the last step already",
         *with_and_without_floor({IN_ALL: f"{IN_ALL} - 1"}),
         *with_and_without_floor({IN_ALL: f"(steps_an_epoch * epochs - 1){DEVICES}"}),
-        why="The line is too short. At the last optimizer step the rate is zero already, or, on several devices, smaller than it should be; a step with a rate of zero does nothing.",
+        why="The line is too short. At the last optimizer step the rate is zero already, or, on several devices, smaller than it should be.",
         hint="Between how many steps does the rate fall, if it is whole at the first and zero after the last?",
     ),
     Mistake(
@@ -469,13 +469,13 @@ linear_decay = (
     Mistake(
         "the line goes up",
         {FACTOR: "step / num_training_steps"},
-        why="What you return is the share of the steps that are done: 0 at the first one, and 1 behind the last.",
+        why="The rate rises with the share of the steps that are done: 0 at the first one, and whole behind the last.",
         hint="Which factor belongs to step 0, and which to the last one?",
     ),
     Mistake(
         "the rate never moves",
         {FACTOR: "1.0"},
-        why="The factor is the same at every step.",
+        why="The rate is the same at every step.",
         hint="Which factor belongs to step 0, and which to the last one?",
     ),
 )
@@ -548,7 +548,7 @@ train_synchronised_once = (
     Mistake(
         "never synchronised",
         *({WITH: "with model.no_sync():", LOSS: loss} for loss in LOSSES),
-        why="No micro-batch is left outside `no_sync`, so each rank steps with its own gradients and the weights drift apart.",
+        why="Nothing is sent: each rank steps with its own gradients, and the weights drift apart.",
         hint="Which micro-batch of a window must stand outside `no_sync`?",
     ),
     Mistake(
@@ -563,7 +563,7 @@ train_synchronised_once = (
             {WITH: f"with model.no_sync() if {IS_LAST} else nullcontext():", LOSS: loss}
             for loss in LOSSES
         ),
-        why="The condition is the wrong way round: all micro-batches but the last are sent, and the last one, which must be, is not.",
+        why="All micro-batches but the last are sent, and the last one, which must be, is not.",
         hint="For which micro-batches may the gradients stay where they are?",
     ),
     usual("loss not divided", {LOSS: "loss = loss_of(model, batch)"}),
@@ -592,7 +592,7 @@ train_synchronised_once = (
             torch.nn.utils.vector_to_parameters(together, model.parameters())
 """,
         },
-        why="Each rank has stepped with its own gradient before anything was sent. For plain SGD the mean of the weights comes out the same; with AdamW or clipping it does not, and the step was to be made with the large batch's gradient.",
+        why="Each rank has stepped with its own gradient before anything was sent; the step was to be made with the large batch's.",
         hint="What is in `.grad` when the optimizer steps?",
     ),
     Mistake(
@@ -605,7 +605,7 @@ train_synchronised_once = (
                 parameter.grad /= torch.distributed.get_world_size()
 {END}""",
         },
-        why="Each gradient has a call of its own, and each call its own cost; the gradients of a window can be sent together.",
+        why="Each gradient is sent in a call of its own; the gradients of a window can be sent together.",
         hint="How could the gradients of all parameters become one tensor?",
     ),
     Mistake(
@@ -617,7 +617,7 @@ train_synchronised_once = (
             {BACKWARD}
 {moved(END, 12)}"""
         },
-        why="Only an optimizer that `prepare` returns ignores `step` within a window; a plain one steps after every micro-batch. And a plain list does not tell the accelerator where it ends: here the windows are yours to count.",
+        why="The optimizer steps after every micro-batch: only one that `prepare` returns waits for the end of a window. And a plain list does not tell an accelerator where it ends.",
         hint="Who counts the micro-batches of a window here, and who knows which one is the last?",
     ),
     Mistake(
@@ -652,7 +652,7 @@ train_synchronised_once = (
     Mistake(
         "last window stepped without its all-reduce",
         *({IS_LAST: "number == accumulation_steps", LOSS: loss} for loss in LOSSES),
-        why="The last window has its step, but its last micro-batch is still in `no_sync`: each rank steps with its own gradient, and the weights drift apart.",
+        why="The last window has its step, but not its all-reduce: each rank steps with its own gradient, and the weights drift apart.",
         hint="Do the condition for `no_sync` and the condition for the step name the same micro-batches?",
     ),
     Mistake(

@@ -100,7 +100,7 @@ def rate(draw):
     steps = len(windows([*range(number)], k)) * epochs
     left = 1 - steps / length
     return computed(
-        f"{number} micro-batches an epoch, {epochs} epochs, {k} accumulation steps. A prepared scheduler falls in a straight line from 1 to 0, and its length was given as {length}. At which rate does the training end?",
+        f"{number} micro-batches an epoch, {epochs} epochs, {k} accumulation steps, one device. A prepared scheduler falls in a straight line from 1 to 0, and its length was given as {length}. At which rate does the training end?",
         (f"{left:.2g}", f"It moves once for each optimizer step, {steps} times in all."),
         [
             (

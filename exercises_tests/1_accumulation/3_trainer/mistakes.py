@@ -48,7 +48,7 @@ accumulation_arguments = (
     Mistake(
         "no accumulation",
         without(STEPS),
-        why="`gradient_accumulation_steps` is 1 unless it is set, so every micro-batch makes an optimizer step of its own.",
+        why="Every micro-batch makes an optimizer step of its own: `gradient_accumulation_steps` is 1 unless it is set.",
         hint="Which argument says how many micro-batches stand behind one optimizer step?",
     ),
     Mistake(
@@ -193,7 +193,7 @@ accumulation_arguments = (
     Mistake(
         "last window left out",
         {EPOCHS: "max_steps=samples // effective_batch * epochs"},
-        why="`max_steps` was rounded down; the samples that do not fill a whole window at the end of an epoch make an optimizer step too.",
+        why="The training ends too early: the samples that do not fill a whole window at the end of an epoch make an optimizer step too.",
         hint="How many optimizer steps do 22 samples make at an effective batch of 8?",
     ),
     Mistake(
@@ -303,7 +303,7 @@ exact_trainer = (
     Mistake(
         "a sum that nobody divides",
         {FLAG: "", RETURN: MEAN_LOSS.replace("labels)\n", 'labels, reduction="sum")\n')},
-        why="The losses of all samples of the window add up, and a Trainer with a `compute_loss_func` divides nothing.",
+        why="The losses of all samples of the window add up, and nothing divides the sum.",
         hint="By what must a sum over the samples of a window be divided to be their mean, and who tells your function that number?",
     ),
     Mistake(
@@ -340,13 +340,13 @@ exact_trainer = (
         "AdamW instead of a cure",
         {FLAG: '    args.optim = "adamw_torch"\n'},
         {FLAG: '    args.optim = "adamw_torch_fused"\n'},
-        why="AdamW divides by the gradient's own size, so the factor hardly shows in the weights; the gradients and the logged loss are as wrong as before.",
+        why="The optimizer is to be that of the arguments; and with AdamW the gradients are as wrong as before.",
         hint="What would grad_norm in the log say now?",
     ),
     Mistake(
         "divided behind the clipping",
         {FLAG: "", RETURN: BEHIND_THE_CLIPPING},
-        why="`on_pre_optimizer_step` comes after clipping: the gradient that is too long is cut to the limit first, and then the cut one is divided, so it ends up shorter than the limit.",
+        why="The gradient that is too long is cut to the limit first, and then the cut one is divided, so it ends up shorter than the limit. `on_pre_optimizer_step` comes after clipping.",
         hint="In the Trainer's loop as the lesson prints it: what stands between the last backward() and `on_pre_optimizer_step`?",
     ),
     Mistake(
@@ -359,13 +359,13 @@ exact_trainer = (
     Mistake(
         "divided twice",
         own_loss("self.args.gradient_accumulation_steps"),
-        why="With the flag set the Trainer divides by the window's number of micro-batches; your own division comes on top.",
+        why="The loss is divided once too often, by k: with the flag set the Trainer divides by the window's number of micro-batches.",
         hint="Who divides the loss now, and how often?",
     ),
     Mistake(
         "divided twice by the window",
         own_loss("self.current_gradient_accumulation_steps"),
-        why="With the flag set the Trainer divides by the window's number of micro-batches; your own division by the same number comes on top.",
+        why="The loss is divided twice by the window's number of micro-batches; with the flag set the Trainer divides by it already.",
         hint="Who divides the loss now, and how often?",
     ),
     Mistake(
@@ -398,7 +398,7 @@ exact_trainer = (
     args.gradient_accumulation_steps = 1
 """
         },
-        why="The gradients are right, but the whole window goes through the model at once, which is what the memory had no room for.",
+        why="The gradients are right, but the whole window goes through the model at once.",
         hint="How many samples may be in one forward pass?",
     ),
 )
@@ -420,7 +420,7 @@ window_token_loss = (
     Mistake(
         "mean of means",
         {SUM: "", DIVISION: " / 4"},
-        why="A mean over each micro-batch divided by the number of micro-batches counts a token of a short text more than one of a long text (and 4 is not every window's length).",
+        why="A mean over each micro-batch counts a target more where its micro-batch has few of them (and 4, by which it is divided, is not every window's length).",
         hint="Does every target of the window carry the same weight in your loss?",
     ),
     Mistake(
@@ -443,7 +443,7 @@ window_token_loss = (
     Mistake(
         "the first token rolled round to the end",
         {LOGITS: "outputs.logits", TARGETS: "labels.roll(-1, 1)"},
-        why="`roll` moves the labels on, and the first one comes round to the last position, where nothing is to be predicted.",
+        why="The first label comes round to the last position, as `roll` moves it; there nothing is to be predicted.",
         hint="Which label stands at the last position after your shift?",
     ),
     Mistake(
@@ -521,7 +521,7 @@ window_token_loss = (
     Mistake(
         "mean divided once more",
         {SUM: ""},
-        why="cross_entropy divides by the micro-batch's targets unless told not to; divided by the window's again, the gradient nearly vanishes.",
+        why="cross_entropy divides by the micro-batch's targets unless told not to; divided by the window's again, the gradient is far too short.",
         hint="Which reduction adds up and does not divide?",
     ),
     Mistake(
