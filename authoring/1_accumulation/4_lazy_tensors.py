@@ -12,10 +12,10 @@
 #
 # Then "forward, backward, forward, backward, step" is no longer a sequence of computations. It is a text that somebody else divides into pieces. **Who decides where a piece ends, and what does that cost?**
 #
-# Ratex, Amazon's bridge from PyTorch to a compiler, had a lesson on this: accumulation needs one more `mark_step`. Ratex last fitted torch 1.12, and its lesson cannot be run any more.
-# But PyTorch itself carries a small lazy backend, which runs on every CPU. This notebook runs the lesson there, and measures what Ratex only said.
+# Ratex, Amazon's bridge from PyTorch to a compiler, had a lesson on this: accumulation needs one more `mark_step`.
+# PyTorch itself carries a small lazy backend. This notebook runs the lesson there, on a CPU, and measures.
 #
-# **Note**: `torch._lazy` begins with an underscore. It is private and ageing, and may go with any release. Its backend is built on TorchScript, which torch calls deprecated.
+# **Note**: `torch._lazy` begins with an underscore: it is private and may go with any release.
 # Learn the idea here; build nothing on this module. Where your torch no longer has it, the next cell says so, and you are shown recorded outputs.
 
 # %%
@@ -97,7 +97,7 @@ print(f"loss {loss.item():.4f}")
 # %% [markdown]
 # ## Compile once, run often
 #
-# Compiling is expensive. It is worth it because a training loop records the same graph again and again, with other data. The backend keeps each compiled graph under its *shape*: operations with their fixed arguments (a dimension, where a slice begins), connections, types and sizes, and which results some tensor still stands for.
+# A training loop records the same graph again and again, with other data. So the backend keeps compiled graphs under their *shape*: operations with their fixed arguments, connections, types and sizes, and which results some tensor still stands for.
 # Counters tell what happened: `UncachedCompile` counts graphs that were compiled and run, `CachedCompile` graphs that were found in the cache and only run. Their sum is the number of *executions*. The operations are counted as the lines of all graphs, those of `device_data` too.
 
 
@@ -126,12 +126,12 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# The first batch is compiled, its repetitions are not. The first batch of five is compiled again: another size is another graph. (Run the cell once more, and all six come from the cache.) That is why lazy frameworks want every batch padded to the same length, and no short last batch.
+# The first batch is compiled, its repetitions are not. The first batch of five is compiled again: another size is another graph. (Run the cell once more, and all six come from the cache.)
 #
 # ## Your loop, lazily
 #
 # Now the small BERT and the data of this unit: the first 64 reviews in micro-batches of 4, windows of $k = 4$. So 16 micro-batches and 4 updates, with plain SGD.
-# One mark, where a window ends. What is new in the loop has its reasons:
+# One mark, where a window ends. What is new in the loop:
 #
 # - Gradients begin as zeros and are set to zero (`set_to_none=False`). Otherwise the first backward pass of a window *sets* the gradient and the others *add* to it: two kinds of graph instead of one, as soon as each micro-batch is a graph of its own (further below).
 # - Each micro-batch is moved with `.to("lazy")`. Slices of one lazy tensor would carry their position into the graph.
@@ -209,7 +209,7 @@ for name, scale in {
     print(f"{name:20} {in_fresh_process(scaled_backward, scale)}")
 
 # %% [markdown]
-# A Python *float* is recorded as data of 64 bits. Where it scales a tensor with dimensions, such as `outputs * 0.25`, the result keeps its 32 bits. A loss has none: when the graph is run, `loss * 0.25` comes out with 64 bits (the recording and `.dtype` still say 32), the gradient that comes back through it too, and the next matrix product refuses it. An integer does no harm. The error comes from the mark and names no line of yours. Divide by the integer $k$, or multiply with a tensor.
+# A Python *float* is recorded as data of 64 bits. Beside a tensor with dimensions, such as `outputs * 0.25`, it does no harm. A loss has none: here 64 bits come back through it, and the next matrix product refuses them. The error comes from the mark and names no line of yours. Divide by the integer $k$, or multiply with a tensor of 32 bits.
 #
 # **Predict.** Sixteen micro-batches, a mark after each fourth. How many graphs will be run?
 
@@ -233,8 +233,8 @@ reveal("graphs run with one mark in a window", compiled + cached, "graphs")
 #
 # ## Operators that cannot wait
 #
-# The code that computes an operator on a device is called its *kernel*. On the lazy device an operator needs a *lazy kernel*, one that records it. Where there is none, the backend has a way out, the *fallback*: it runs what leads to the operator's inputs, moves these to the CPU, computes the operator there at once, and brings the result back as data. The rest goes on waiting.
-# The answer is right, but small graphs run in every micro-batch, between the marks. In this lesson that is a *break*: a part of a graph is run before its mark.
+# The code that computes an operator on a device is called its *kernel*. A *lazy kernel* records the operator. Where an operator has none, the backend has a way out, the *fallback*: it runs what leads to the operator's inputs, moves these to the CPU, computes the operator there at once, and brings the result back as data. The rest goes on waiting.
+# So small graphs run in every micro-batch, between the marks. In this lesson that is a *break*: a part of a graph is run before its mark.
 #
 # Each fallback has a counter with the operator's name. **Counters that begin with `aten::` are fallbacks** (recorded operators are counted under `lazy::`):
 
@@ -260,7 +260,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # They run the few operations that prepare the mask. (A fallback runs each of its inputs that still waits as a graph of its own, so there are more graphs than fallbacks.) Nothing else ran with them: the forward and backward passes of the whole window waited for the mark, which ran them as one graph.
-# That is cheap, because little leads to a mask. An operator that needs a gradient and falls back runs the passes that lead to it; you will meet one when you clip.
+# That is little, because little leads to a mask. When you clip, you will meet an operator that needs a gradient: more leads to that.
 #
 # The cure is to leave that code nothing to do. A mask that is ready, with 0 where a token may be looked at and the most negative number where not, goes through untouched:
 
@@ -281,7 +281,7 @@ print(
 print(f"{one_mark['log'][1][2]} operations in the first graph")
 
 # %% [markdown]
-# Now the marks' four graphs are all that runs. The first is nearly as large as the mark's graph above: only the small ones are gone. (Two were compiled. From the second window on the weights are tensors that an update has changed in place, and the backend records more operations where they are used.)
+# Now the marks' four graphs are all that runs. The first is nearly as large as the mark's graph above: only the small ones are gone. (Two were compiled: from the second window on a few more operations are recorded.)
 #
 # Which operators of an everyday loop fall back? A few candidates, each called once, without its backward pass:
 
@@ -317,12 +317,12 @@ def falls_back():
 pd.DataFrame(in_fresh_process(falls_back).items(), columns=["called", "fallback"])
 
 # %% [markdown]
-# This list belongs to torch's own small backend; others have other gaps, and the same kind of counter. A missing kernel often has a simple way around it: the square by hand for `mse_loss`, `maximum` for `where`.
+# This list belongs to torch's own small backend. Some have a simple way around them: the square by hand for `mse_loss`, `maximum` for this `where`.
 # AdamW falls back here for every parameter, which is why this notebook trains with SGD.
 #
 # ### Exercise: name the fallbacks
 #
-# *Difficulty* ** · *6 minutes* · *Why*: it is the first question to ask when a lazy training run is slow.
+# *Difficulty* ** · *6 minutes* · *Why*: the list says what to cure.
 #
 # Write `fallbacks(train)`. It calls `train()` once and returns a dictionary: the full name of each operator that fell back during that call (such as `"aten::dot"`), and how often.
 #
@@ -357,7 +357,7 @@ check(fallbacks)
 #
 # ### Exercise: cure one
 #
-# *Difficulty* ** · *8 minutes* · *Why*: many training loops clip, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`): for each gradient by itself it runs the passes that lead to it, and the mark runs them all again.
+# *Difficulty* ** · *8 minutes* · *Why*: `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`): for each gradient by itself it runs the passes that lead to it, and the mark runs them all again.
 #
 # Write `clip_without_fallback(parameters, max_norm)`: afterwards the `.grad` of the parameters are what `clip_grad_norm_` would have made of them.
 #
@@ -393,7 +393,7 @@ check(clip_without_fallback)
 #
 # ### Exercise: two kinds of graph
 #
-# *Difficulty* ** · *7 minutes* · *Why*: with a mark in the wrong place the update hides in the graph of the next micro-batch, and no error says so.
+# *Difficulty* ** · *7 minutes* · *Why*: without its mark the update hides in the graph of the next micro-batch, and no error says so.
 #
 # Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop, so that each graph that is run is either forward and backward of *one* micro-batch, or an update.
 #
@@ -491,7 +491,7 @@ pd.DataFrame(
 plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 
 # %% [markdown]
-# Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's. (Three were compiled, one more than there are kinds: as above, before the first update fewer operations are recorded, so the forward and backward passes of the first window are a graph of their own.)
+# Two marks: 16 + 4 executions, one for each micro-batch and one for each update. The second kind of graph, the small block after every fourth, is the optimizer's. (Three were compiled, one more than there are kinds: as above, fewer operations are recorded in the first window.)
 #
 # `.item()` gives the same number of executions, but for a different reason. It runs the forward pass to get at the loss, and stops *there*. The backward passes still wait for the mark, all four of them, and need what the forward passes had computed on the way.
 # That was not kept, so it is computed once more: look at the operations in all. The large graph is still there, and there are more kinds to compile.
@@ -501,7 +501,7 @@ plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 # ## What the second mark buys
 #
 # One window each, for $k$ = 1, 2, 4 and 8, with 32 tokens a review. For each loop: the operations in its largest graph, and the memory that was live while it ran.
-# (The memory comes from torch's profiler, which sees every allocation of the backend: the most that is allocated at one time, the model and its gradients too.)
+# (The memory is the most that torch's profiler sees allocated at one time, the model and its gradients too.)
 
 
 # %%
@@ -534,8 +534,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# The table shows the operations in the largest graph. With two marks it does not depend on $k$. In the other loops it grows with every micro-batch of the window, and so does the work of recording, comparing and compiling it.
-# Choose another $k$, and that graph is compiled again.
+# The table shows the operations in the largest graph. With two marks it does not depend on $k$. In the other loops it grows with every micro-batch of the window, and another $k$ is another graph.
 #
 # Then the memory:
 
@@ -553,7 +552,7 @@ for name, values in peaks.items():
     print(f"{name:18} at k = 8 above 1.5 times its memory at k = 1: {values[-1] > 1.5 * values[0]}")
 
 # %% [markdown]
-# This is the finding of the lesson: **without the second mark memory grows with $k$ on this backend, which is just what accumulation was to prevent.** (The curve begins flat: at $k$ = 1 and 2 the most memory is in the update, where gradients, old and new weights are. From then on it is where the micro-batches' activations wait.)
+# This is the finding of the lesson: **without the second mark memory grows here with $k$, after a flat beginning, which is just what accumulation was to prevent.**
 #
 # Why? The profiler can also tell in which order the kernels of the large graph ran. In a backward pass each linear layer needs two products of matrices, `mm`: one for the gradient of its input, which the layer before waits for, and one for the gradient of its weight, which nobody waits for. How many `mm` run after each micro-batch's loss, before the next one's?
 
@@ -576,8 +575,8 @@ print(in_fresh_process(products_after_each_loss, 4))
 
 # %% [markdown]
 # The micro-batches go through forward and backward one after the other, each with the products for the gradients of the layers' inputs. The last number holds one such share and, behind all of them, the weight gradients of all four micro-batches.
-# What they need, every layer's activations and output gradients, has to live until then, for all $k$ micro-batches. (The order is this backend's choice. Another compiler may choose otherwise: measure.)
-# With the second mark each micro-batch is run to its end, its weight gradients too, and its activations are gone, as in the loop that you know.
+# What they need, activations and output gradients, has to live until then, for all $k$ micro-batches.
+# With the second mark each micro-batch is run to its end, its weight gradients too, as in the loop that you know.
 #
 # ## What compiling costs
 #
@@ -595,7 +594,7 @@ plot_compare(
 )
 
 # %% [markdown]
-# A graph's first run includes its compilation, and TorchScript still optimises during the next one or two. From then on it only runs, so the slowest run may be a graph's second or third. The large graph pays more for that, and pays it again for every other $k$, batch size or text length.
+# A graph's first run includes its compilation, and a run or two from the cache can still be slow. The large graph takes longer, and another $k$, batch size or text length is another graph.
 #
 # ## The same weights
 #
@@ -633,11 +632,11 @@ print(f"moved by training, at most: {(eager - start).abs().max():.3f}")
 print("eager and lazy differ < 1e-6:", bool((eager - lazy).abs().max() < 1e-6))
 
 # %% [markdown]
-# Fallbacks, marks and breaks change when something is computed, how often, and what it costs. They do not change the result.
+# Fallbacks, marks and breaks changed when something was computed, and how often. To these digits they did not change the result.
 #
 # ## What breaks a loop by accident
 #
-# Nobody puts a break into a loop on purpose; it comes with a line that prints. `train_and_report` is the loop with its two marks, and somebody wants the mean loss of each window. `record`, from the [first notebook](1_pytorch.ipynb), notes how many graphs have been run after every line:
+# A break can come with a line that reports. `train_and_report` is the loop with its two marks, and somebody wants the mean loss of each window. `record`, from the [first notebook](1_pytorch.ipynb), notes how many graphs have been run after every line:
 
 
 # %%
@@ -678,7 +677,7 @@ for line, so_far in rows:
 # %% [markdown]
 # ### Exercise: find the breaks
 #
-# *Difficulty* * · *5 minutes* · *Why*: a loop of your own has many lines, and the one that breaks a graph need not be the one that gets slow.
+# *Difficulty* * · *5 minutes* · *Why*: a loop of your own has many lines, and the counts tell which of them break a graph.
 #
 # Write `breaking_lines(before, rows)`, which reads such a record. `before` is how many graphs had been run when the loop began, `rows` a list of pairs: a line, as text, and how many graphs had been run when it was through. A line that runs several times stands there several times. `rows` stays as it is.
 #
@@ -733,7 +732,7 @@ print("the same losses:", train_and_report(four, 2) == train_and_report_later(fo
 #
 # ## The published loop
 #
-# The loop of Ratex's document (`docs/grad_accumulation.md`) has both marks where they belong. Its faults are those of the [first notebook](1_pytorch.ipynb): it steps where `index % k == 0`, counted from 0. Does the number of graphs tell?
+# The loop of Ratex's document (`docs/grad_accumulation.md`) has both marks where they belong. One of its faults you know from the [first notebook](1_pytorch.ipynb): it steps where `index % k == 0`, counted from 0. Does the number of graphs tell?
 
 # %%
 published = in_fresh_process(train_lazily, ready_batches, 4, second_mark, 0.05, 0)
@@ -750,17 +749,16 @@ pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way mo
 #
 # ## What became of it
 #
-# PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), has had no release after 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
-# Accelerate 1.15 and transformers 5.23 still carry the mark. On TPUs the prepared data loader is torch_xla's `MpDeviceLoader`, which marks before it hands out a batch. In Accelerate's loop each micro-batch is a graph, and the update is in that of the last one. Accelerate marks once more when `sync_gradients` becomes true, *before* the last forward pass of a window. In its own loop that adds no graph: the loader has just marked, when it handed out the batch. The Trainer takes all batches of a window from the loader before the first forward pass, so Accelerate's mark is the only one inside the window: $k - 1$ micro-batches are one graph, the last one and the update another. (Read in the sources, not run.)
+# PyTorch/XLA is another lazy backend (`import torch_xla.core.xla_model as xm`). Accelerate 1.15 carries a mark for it: on a TPU it calls `xm.mark_step()` where `sync_gradients` becomes true, *before* the last forward pass of a window. (Read in the source, not run.)
 #
-# The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there. (There, unlike here, a graph break divides the graph: what stands before it and what stands behind it become two.)
+# `torch.compile` records graphs, too, from the code instead of from the calls. There you meet *graph breaks* and recompilation again.
 #
 # ## What to keep
 #
 # - A lazy tensor is a recorded graph; a mark compiles what waits as one graph and runs it. The same graph is compiled once; another shape is another graph.
-# - Two marks, after backward and after the update: graph size and memory no longer depend on $k$. The number of compilations does not fall.
-# - With one mark a window is one graph. This backend computes its weight gradients last, and all activations wait for them: accumulation without its saving.
+# - Two marks, after backward and after the update: here graph size and memory do not grow with $k$. The number of compilations does not fall.
+# - With one mark a window is one graph. This backend computes its weight gradients last, and what they need waits: accumulation without its saving.
 # - `.item()`, `float`, `print` and `if` on a tensor run at once what leads to that tensor; what the mark needs of it is run again there. Operators without a lazy kernel do the same with their inputs; their counters begin with `aten::`.
 # - Counting executions proves as little as counting steps: look at which graphs were run, and compare weights.
 #
-# Next: what is left in memory are the activations of one micro-batch. [Gradient checkpointing](../2_checkpointing/1_pytorch.ipynb) takes those.
+# Next: the activations of one micro-batch are still in memory. [Gradient checkpointing](../2_checkpointing/1_pytorch.ipynb) keeps fewer of those.

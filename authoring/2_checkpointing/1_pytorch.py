@@ -61,7 +61,7 @@ recall("2_checkpointing/1_pytorch")
 # ## A + B = C
 #
 # Three tensors: $A = \tanh(x)$, $B = \mathrm{sigmoid}(x)$, and their sum $C$. What does autograd keep?
-# `saved_tensors_hooks` shows every tensor that an operation puts aside for the backward pass.
+# `saved_tensors_hooks` shows the tensors that operations put aside for the backward pass.
 
 # %%
 x = torch.linspace(-1, 1, 250_000, requires_grad=True)
@@ -115,7 +115,7 @@ print(
 # - **discarded**: A and B, at the end of the forward pass;
 # - **recomputed**: A and B, from x, when the backward pass arrives at the function.
 #
-# `use_reentrant=False` chooses the newer of two implementations. Always write it. In PyTorch 2.13, leaving it out gives a warning and the old one, whose trap you will see below.
+# `use_reentrant=False` chooses the newer of two implementations. Write it: in PyTorch 2.13, leaving it out gives a warning and the old one, whose trap you will see below.
 #
 # ## A chain of operations
 #
@@ -181,13 +181,13 @@ print(
 # %% [markdown]
 # ## What it costs: forward units
 #
-# Nearly all FLOPs of a network are matrix products. (The meter counts them, also those inside an attention that runs as one operation, and convolutions; nothing else.) For each weight matrix plain training computes three products of the same size, each of which is one *forward unit*:
+# The meter counts the FLOPs of matrix products (and convolutions), nothing else. For the weight matrix of a linear layer plain training computes three products of the same size, each of which is one *forward unit*:
 #
 # - the forward pass,
 # - the gradient of the input, which the layers before need,
 # - the gradient of the weights.
 #
-# A second forward pass is a fourth unit. So where everything trains, checkpointing costs 4/3 of plain training's FLOPs, unless PyTorch can leave something out.
+# A second forward pass is a fourth unit. So where a layer has all three, checkpointing it costs 4/3 of plain training's FLOPs, unless PyTorch can leave something out.
 #
 # **Predict.** Eight blocks, each `Linear`, `tanh`, `Linear`, each checkpointed. Where plain training spends 3 forward units, how many does PyTorch really spend?
 
@@ -220,7 +220,7 @@ reveal("forward units with checkpoints", round(with_checkpoints, 2), "units")
 
 # %% [markdown]
 # Half a unit is saved. The recomputation is for tensors that the backward pass needs. When the last of them is there, PyTorch stops: the second product of each block has a result that nobody asks for.
-# `early_stop=False` switches this off, and the old implementation never stopped:
+# `early_stop=False` switches this off, and the old implementation does not stop:
 
 # %%
 for name, settings in {
@@ -230,7 +230,7 @@ for name, settings in {
     print(f"{name:15} {forward_units(partial(torch_checkpoint, **settings)):.2f}")
 
 # %% [markdown]
-# Remember this when you count recomputations in your own code. A *hook* is a function of yours that PyTorch calls before or after a module's forward pass. The block is left in the middle, so a hook *after* its forward pass does not fire the second time. A hook before it does.
+# Remember this when you count recomputations with a *hook*, a function of yours that PyTorch calls before or after a module's forward pass. This block is left in the middle, so a hook *after* its forward pass does not fire the second time. A hook before it does.
 
 # %%
 for moment in ("before", "after"):
@@ -246,7 +246,7 @@ for moment in ("before", "after"):
 # %% [markdown]
 # ## On BERT
 #
-# A Transformer consists of equal layers, so each layer is made one segment. Nothing in the model needs to be rewritten: its layers get another `forward`.
+# BERT consists of equal layers, so each layer is made one segment. Nothing in the model needs to be rewritten: its layers get another `forward`.
 
 
 # %%
@@ -294,13 +294,13 @@ print(
 print(f"FLOPs: {checkpointed.flops / plain.flops:.3f} times")
 
 # %% [markdown]
-# Weights and optimizer state are what they were; checkpointing never saves those. (The gradients' line is a matter of *when* the peak is: it may lie at another moment now.)
+# Weights and optimizer state are what they were. (The gradients' line is a matter of *when* the peak is: it may lie at another moment now.)
 #
-# The FLOPs are almost exactly 4/3 of plain training's. A BERT layer ends in a layer normalisation, which needs the result of the last product, so stopping early saves almost nothing here.
+# The FLOPs are 4/3 of plain training's. A BERT layer ends in a layer normalisation, which needs the result of the last product, so stopping early saves none of them.
 #
 # ### Where weights are frozen
 #
-# Checkpointing is often used where a large model is adapted: most of its weights are *frozen*, and small additions or a few weights train.
+# Where a large model is adapted, most of its weights may be *frozen*; small additions or a few weights train.
 # Here are four ways. The last one is LoRA: beside a frozen linear layer stands a product of two narrow ones, and only those train.
 
 
@@ -376,9 +376,9 @@ for prepare in (train_all, freeze_embeddings, train_head, train_biases, train_lo
 reveal("FLOPs of LoRA with checkpoints", round(more_flops["train_lora"], 2), "times plain")
 
 # %% [markdown]
-# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, about half more where most weights are frozen and the gradient still goes through all layers**. Each time it is one more forward pass; with frozen weights the backward pass beside it is shorter.
+# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, about half more where most weights are frozen and the gradient still goes through all layers**.
 # Where the head alone trains, the backward pass ends there. The layers keep nothing for it and are not run again, so there is nothing to gain.
-# (A first layer on data has no gradient of the input, so it too has 2 units plain. That is why some factors in this lesson lie a little above 4/3.)
+# (Products on data, or behind frozen embeddings, have no gradient of the input, so they too have 2 units plain: a factor a little above 4/3.)
 #
 # Is it the same training?
 
@@ -401,11 +401,11 @@ for dropout in (0.0, 0.1):
     print(f"dropout {dropout}: gradients differ by less than 1e-6: {bool(difference < 1e-6)}")
 
 # %% [markdown]
-# The same, with dropout too. Checkpointing is no approximation.
+# The same, with dropout too: checkpointing is no approximation.
 #
 # ## Exercise: the bill
 #
-# *Difficulty* * · *8 minutes* · *Why*: most wrong claims about checkpointing are wrong about one of these entries.
+# *Difficulty* * · *8 minutes* · *Why*: the bill says of each entry whether checkpointing changes it.
 #
 # A model of `layers` equal layers was trained plainly; all its weights train. `plain` is a dictionary of what that took: bytes of "weights", "gradients", "optimizer state" and "activations" at the peak, "FLOPs" of one training step (forward and backward), and the "gradient norm".
 # Of its activations, each layer's input takes `boundary` bytes. The rest, what a layer makes inside, is its *interior*; all layers' interiors are alike.
@@ -429,7 +429,7 @@ check(checkpointed_bill)
 # %% [markdown]
 # ## And the time?
 #
-# FLOPs are a count. Time is something else: a small model on a processor spends much of it on starting operations and on reading and writing memory, and a checkpointed layer does that once more in its second forward pass. So the seconds may grow by more or by less than the FLOPs. Here are both for your machine.
+# FLOPs are a count. Time is something else: the seconds may grow by more or by less than the FLOPs. Here are both for your machine.
 
 # %%
 PREPARE = {"off": lambda model: None, "every layer": checkpoint_layers}
@@ -464,8 +464,8 @@ runs = [measure_bert(32, 1, "off"), measure_bert(32, 1, "every layer")]
 summary(runs)
 
 # %% [markdown]
-# GFLOP counts floating-point operations, and does not change from machine to machine. The time does, and the course does not grade it.
-# [Checkpointing with the Trainer](3_trainer.ipynb) takes the time apart, and asks when checkpointing makes training faster.
+# The time changes from machine to machine, and the course does not grade it.
+# [Checkpointing with the Trainer](3_trainer.ipynb) takes it apart, and asks when checkpointing makes training faster.
 #
 # **A good place to stop for today.**
 #
@@ -525,7 +525,7 @@ print("non-reentrant:", first_block_gradient(False))
 print("the reentrant one warns:", seen_warnings[0].message)
 
 # %% [markdown]
-# The first block is never trained, and the loss may still fall, because the second one is. One warning says so, once, and in a long log it is easily missed. The same happens with frozen embeddings in front.
+# The first block is not trained, and a warning is all that says so. The same happens with frozen embeddings in front.
 # In a function of your own there is a cure: hand the weights to `apply` as well.
 #
 # **Second: random numbers.** Dropout draws a mask. A second forward pass draws *another* mask, unless the random state is set back to what it was:
@@ -561,10 +561,10 @@ for preserve in (True, False):
 # - `block` is an `nn.Module` that returns one tensor; `inputs` are tensors. `checkpoint` returns `block(*inputs)`.
 # - Between forward and backward only the inputs are kept, themselves and not as copies (and the block, whose weights are there anyway, and the random state). The block runs twice.
 # - Inputs *and* weights get the gradients of plain training, with dropout too. Some inputs and weights require none (data, whole numbers, frozen layers), and the backward pass must not stumble over them.
-# - After the backward pass the random state is as if nothing had been recomputed. (The state of the processor's generator, here. On a graphics card the same must be done for the card's own.)
+# - After the backward pass the random state is as if nothing had been recomputed. (Here, that of the processor's generator.)
 #
-# `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng(devices=[])` (which puts the state back at the end of its `with`; without `devices=[]` it wakes every graphics card as well) are useful.
-# A block may stand twice in a model, and stays in its mode. Some of its weights may take no part: they get no gradient, as in plain training. `torch.autograd.grad(..., allow_unused=True)` returns None for them, and without it raises.
+# `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng(devices=[])` (which puts the state back at the end of its `with`; `devices=[]` leaves graphics cards alone) are useful.
+# A block may stand twice in a model, stays in its mode, and keeps its weights. Some of its weights may take no part: they get no gradient, as in plain training. `torch.autograd.grad(..., allow_unused=True)` returns None for them, and without it raises.
 
 
 # %% exercise="checkpoint" points=4
@@ -621,11 +621,6 @@ check(checkpoint)
 #
 # `Layer` is cheap in this sense: it has no interior, so it keeps one boundary. `Wide` is four times as wide inside, so it keeps five times what it passes on. `WORK` is 2 boundaries for the one and 4 for the other.
 #
-# <details><summary>Why 2 and 4? Open this if you want the last byte.</summary>
-#
-# The fullest moment is when a tanh writes its result while the product that it reads is still there. Beside what the segment keeps there are then the input of the whole chain, 1 boundary, and this product: 1 in a `Layer`. In a `Wide` it is the product in the middle, 4; but then the layer's own result, 1, which is counted in *kept*, is not there yet. So it is 1 + 1 and 1 + 4 - 1.
-#
-# </details>
 
 
 # %%
@@ -690,10 +685,10 @@ plot_segments(
 #
 # - **Both extremes are useless for cheap layers.** One segment checkpoints nothing: `checkpoint_sequential` runs the last segment plainly, and here that is all. Sixteen keep sixteen boundaries, which is what the layers would have kept, and compute nearly everything twice.
 # - **Between lies the square root.** The sum is smallest near $k = \sqrt{n \cdot \text{kept} / \text{boundary}}$ (the dotted line). Where a layer keeps no more than one boundary, that is $\sqrt{n}$, here 4.
-# - **The more a layer keeps, the more segments.** When the dotted line lies beyond $n$, every layer should be a segment of its own.
-# - **Fewer segments, fewer FLOPs**, for these five numbers of segments: the last segment is not computed twice, and the fewer equal segments there are, the longer it is. (Where layers end in a product it can be the other way round: the early stop spares one product in each checkpoint, so more checkpoints spare more.)
+# - **The more a layer keeps, the more segments.** When the dotted line lies beyond $n$, the sum is smallest with every layer a segment of its own.
+# - **Fewer segments, fewer FLOPs**, for these five numbers of segments: the last segment is not computed twice, and the fewer equal segments there are, the longer it is.
 #
-# One checkpoint around the whole network is no better than none, and even computes everything twice:
+# One checkpoint around the whole chain needs as much memory as none, and computes everything twice:
 
 # %%
 meter = chain(Layer, lambda layers, x: torch_checkpoint(layers, x, use_reentrant=False))
@@ -703,7 +698,7 @@ print(
 )
 
 # %% [markdown]
-# Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers. It depends on the attention: *eager*, the course's setting, keeps the scores of all pairs of tokens; *sdpa*, the default of transformers, does not, where it runs as one fused operation: on a graphics card, for which BERT-large is predicted here, and on a CPU without dropout.
+# Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers. It depends on the attention: *eager*, the course's setting, keeps the scores of all pairs of tokens; *sdpa* does not where it runs as one fused operation, as in this prediction for a graphics card.
 # A boundary is one number for each sample, position and unit of the width.
 
 
@@ -734,8 +729,8 @@ for name, layers, ratio in (
     )
 
 # %% [markdown]
-# With eager attention the rule asks here for more segments than there are layers, so every layer is a segment of its own. That is the usual advice for Transformers.
-# It is not a law. With fused attention a layer keeps fewer boundaries, and the rule asks for fewer segments than there are layers. But segments hold whole layers, and the next choice is two layers to each. That saves $n/2$ boundaries of $n$ and adds what one layer keeps: it pays where $n$ is more than twice the boundaries that a layer keeps. Here is the formula for deeper models, each layer a segment against the best number of segments:
+# With eager attention the rule asks here for more segments than there are layers, so every layer is a segment of its own.
+# With fused attention a layer keeps fewer boundaries, and the rule asks for fewer segments than there are layers. But segments hold whole layers, and the next choice is two layers to each. That saves $n/2$ boundaries of $n$ and adds what one layer keeps: it pays where $n$ is more than twice the boundaries that a layer keeps. Here is the formula for deeper models, each layer a segment against the best number of segments:
 
 # %%
 for name, ratio in {"eager": eager, "sdpa": fused}.items():
@@ -749,7 +744,7 @@ for name, ratio in {"eager": eager, "sdpa": fused}.items():
         )
 
 # %% [markdown]
-# With 48 layers and fused attention, two layers to a segment need less memory, and no more FLOPs, since BERT's layers end in a norm. With eager attention that begins with deeper models, and brings less.
+# With 48 layers and fused attention, two layers to a segment need less memory. With eager attention that begins here with the deeper model, and brings less.
 #
 # `checkpoint_sequential` was good enough for these curves. In PyTorch 2.13 it has two surprises. It puts the whole remainder into its last segment. Here are 16 layers in 6 segments; the last segment is the one whose layers run once: six, where 4 segments would leave four. So here more segments are fewer FLOPs, and the formula for the bytes does not hold.
 # And where a layer occurs twice in an `nn.Sequential` (shared weights), it is left out the second time:
@@ -809,7 +804,7 @@ check(run_in_segments)
 # Write `choose_segments(layers, boundary, kept, work, budget)`: the number of segments, from 1 to `layers` (the number of layers), for which the activations are at most `budget` bytes *and* the FLOPs are the fewest. None if no number fits.
 #
 # - The bytes follow the formula above; `work` is what the running operation works with, in bytes. Two numbers of segments with equally many FLOPs are equally right. The segments are cut as in `run_in_segments`, and the last one, which is among the longest, is not computed twice. The layers end in a tanh, so no segment is stopped early.
-# - The check trains with your number of segments and measures: bytes over the budget, and FLOPs.
+# - With few layers the check trains with your number of segments and measures bytes over the budget and FLOPs; with many it counts them.
 
 
 # %% exercise="choose_segments" points=3
@@ -832,7 +827,7 @@ check(choose_segments)
 #
 # ## Keep B, because it is expensive
 #
-# So far a segment kept nothing but its input. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved. (An answer that begins with `MUST_` binds `torch.compile`, too; one with `PREFER_` it may overrule.)
+# So far a segment kept nothing but its input. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved. (An answer with `PREFER_`, unlike one with `MUST_`, may be overruled by `torch.compile`.)
 
 
 # %%
@@ -895,7 +890,7 @@ print(
 )
 
 # %% [markdown]
-# `addmm` is a linear layer with a bias (`mm` would be one without). `bmm` are the two products in attention, which multiply activations with each other. Which of them is worth keeping? Measure policies on BERT.
+# `addmm` is a linear layer with a bias (`mm` would be one without). `bmm` are the two products in this attention, which multiply activations with each other. Which of them is worth keeping? Measure policies on BERT.
 
 # %%
 aten = torch.ops.aten
@@ -942,14 +937,14 @@ for name in ("save bmm", "save addmm"):
 # %% [markdown]
 # - *Save nothing* is the checkpointing from above: leanest, and most FLOPs.
 # - *Save addmm* has nearly the FLOPs of plain training. What it recomputes is cheap: norms, gelu, softmax, and attention's two products, which at this length are few FLOPs.
-# - *Save bmm* keeps the scores, and gets few FLOPs back for a byte. With the length of the texts both grow, by its square: the scores are then most of what a layer keeps, at about the same poor price. (Korthikanti and others, 2022, arXiv:2205.05198, recompute just these in large models.)
-# - *Save everything* is no way back to plain training. It keeps results that plain training discards, and needs more than it.
+# - *Save bmm* keeps the scores, and gets few FLOPs back for a byte.
+# - *Save everything* is no way back to plain training. It keeps results that plain training discards.
 #
 # So "selective" names a whole family. Look at bytes *and* FLOPs: a policy that recognises no operation is just full checkpointing, and nothing tells you.
 #
 # ## Exercise: a selective policy
 #
-# *Difficulty* ** · *6 minutes* · *Why*: nearly all the FLOPs saved for a part of the memory is often the best trade.
+# *Difficulty* ** · *6 minutes* · *Why*: *save addmm* had nearly the FLOPs of plain training, with less memory.
 #
 # Write the policy `save_linear(ctx, op, *args, **kwargs)`. It returns a `CheckpointPolicy`: save the results of linear layers, with and without a bias, and recompute everything else, attention's products included.
 # The check runs a small Transformer with it, and measures FLOPs and the bytes kept.
@@ -1007,7 +1002,7 @@ print(
 # %% [markdown]
 # Neither raised anything. PyTorch compares shape, type and device of the recomputed tensors, not their values.
 #
-# And "random numbers are kept for you" means *torch's* random numbers. A block that draws its mask with numpy, or with Python's `random`, draws another one the second time:
+# And "random numbers are kept for you" means *torch's* random numbers. A block that draws its mask with numpy draws another one the second time:
 
 
 # %%
@@ -1034,7 +1029,7 @@ print(
 # %% [markdown]
 # ### Reading a `CheckpointError`
 #
-# Where shape, type or device of a saved tensor differ, or fewer tensors are saved the second time, PyTorch does raise. (More are not noticed, since the second run stops early.) A frequent reason is a cache: the block writes to it in the forward pass, and finds it filled when it runs again. Here attention keeps its keys, as a language model does to generate text:
+# Where shape, type or device of a saved tensor differ, or fewer tensors are saved the second time, PyTorch does raise. One reason is a cache: the block writes to it in the forward pass, and finds it filled when it runs again. Here attention keeps its keys, as a language model does to generate text:
 
 
 # %%
@@ -1054,15 +1049,9 @@ except CheckpointError as error:
     print(*str(error).splitlines()[:4], sep="\n")
 
 # %% [markdown]
-# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew. (In transformers the cache is turned off when you switch on a model's own checkpointing, which the next lesson does.) Another size or type, or fewer tensors, is an `if` or a choice of experts that went another way. A size of 0 is a weight that sharding (weights spread over devices) had taken away again (as in DeepSpeed's pull request #8148). It is seldom autocast, which computes products in 16 bits: that is set back for the second run, like the random state.
+# Read the two shapes: what was 3 became 6, since the keys of the second run were put behind those of the first.
 #
-# <details><summary>You use autocast? Open this.</summary>
-#
-# Autocast remembers the weights that it has converted, and this memory is not set back. With a selective policy, two checkpoints that share a weight stop with another error: issue 193338 of PyTorch. An older report of a `CheckpointError` under autocast, 141896, is still open.
-#
-# </details>
-#
-# `debug=True` puts all operations of both passes into the message. `determinism_check="none"` leaves out the comparison, not the fault. The same block, a little further:
+# `determinism_check="none"` leaves out the comparison, not the fault. The same block, a little further:
 
 # %%
 try:
@@ -1073,9 +1062,7 @@ except RuntimeError as error:
     print(error)
 
 # %% [markdown]
-# Where shapes happen to fit, as in `Fading` above, nothing is raised at all, and the gradient is wrong.
-#
-# And two things that look like checkpointing and are not. `torch.no_grad()` and `.detach()` save memory too: by not training what comes before.
+# Two things look like checkpointing and are not. `torch.no_grad()` and `.detach()` save memory too: by not training what comes before.
 
 # %%
 torch.manual_seed(0)
@@ -1090,7 +1077,7 @@ print("gradient of the first layer:", first.linear.weight.grad)
 #
 # - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients for one more forward pass. That is a third of the FLOPs of plain training where everything trains, about half where most weights are frozen and the gradient still goes through all layers.
 # - Only activations shrink. The peak is the boundaries plus one segment.
-# - Cheap layers: about $\sqrt n$ segments. In Transformers, whose layers keep many boundaries: every layer. Two layers to a segment, as soon as there are more than twice as many layers as boundaries that one layer keeps: very deep models, and with fused attention sooner. One segment, or one around everything, is useless.
+# - Layers that keep one boundary: about $\sqrt n$ segments. Where each keeps many, as in BERT: every layer, or two layers to a segment as soon as there are more than twice as many layers as boundaries that one layer keeps. One around everything saves nothing.
 # - Selective: keep what is expensive to compute and small to store. Look at bytes and FLOPs, since a policy that matches nothing is silent.
 # - What runs twice must be the same twice: torch's random state (kept for you), numpy's, counters and batch norm (not). Write `use_reentrant=False`.
 #

@@ -15,7 +15,7 @@ BACKWARD = "        (loss / accumulation_steps).backward()\n"
 NO_MICRO_BATCH_MARK = {MICRO_BATCH_MARK: "        if "}
 NO_UPDATE_MARK = {UPDATE_MARK: ZERO}
 NO_MARK_AFTER_BACKWARD = {
-    "why": "Only the update is marked, so the k forward and backward passes of a window are unrolled into one graph with it, and all their activations live at once.",
+    "why": "The k forward and backward passes of a window are unrolled into one graph, with the update.",
     "hint": "What has been recorded, and not yet run, when the second forward pass of a window begins?",
 }
 NO_MARK_AFTER_THE_UPDATE = {
@@ -55,7 +55,7 @@ MARKS = (
             STEP: f"            mark_step()\n{STEP}",
             **NO_UPDATE_MARK,
         },
-        why="Each mark stands before what it keeps apart, and nothing comes after the last update: it is recorded and never run by the loop.",
+        why="The graphs before it are right, but the last update is recorded and never run by the loop.",
         hint="What still waits when your loop is through?",
     ),
     Mistake(
@@ -67,7 +67,7 @@ MARKS = (
     Mistake(
         "one graph for the whole window and one for the update",
         {**NO_MICRO_BATCH_MARK, STEP: f"            mark_step()\n{STEP}"},
-        why="The k forward and backward passes of a window are unrolled into one graph, and all their activations live at once.",
+        why="The k forward and backward passes of a window are unrolled into one graph, not one for each micro-batch.",
         hint="What has been recorded, and not yet run, when the second forward pass of a window begins?",
     ),
     Mistake(
@@ -136,7 +136,7 @@ fallbacks = (
     Mistake(
         "train is not called",
         {TRAIN: ""},
-        why="The counters are read, but nothing has run between the two readings.",
+        why="train() was never called, so there is nothing of it to count.",
         hint="Where do you call train()?",
     ),
     Mistake(
@@ -230,7 +230,7 @@ clip_without_fallback = (
             LENGTH: "sum((gradient.cpu() ** 2).sum() for gradient in gradients).sqrt()",
             FACTOR: "min(1.0, max_norm / float(length))",
         },
-        why="A mark runs what was recorded so far. Moving a gradient to the CPU runs the passes that lead to it, and the next mark runs them once more.",
+        why="A graph was run while clipping. A mark runs what was recorded so far; a line that wants values, such as `.cpu()` or `print`, runs what leads to them.",
         hint="Which of your lines ends the recording, or wants a tensor's values?",
     ),
     Mistake(
@@ -379,7 +379,7 @@ train_with_marks = (
     Mistake(
         "the zeros in a graph of their own",
         {UPDATE_MARK: f"mark_step()\n            {ZERO}\n            mark_step()"},
-        why="A mark stands between the step and the zeros, so each update is run as two graphs.",
+        why="The step is run before the zeros are recorded, so each update is run as two graphs.",
         hint="How many graphs does your loop run from one window to the next?",
     ),
     Mistake(
@@ -453,8 +453,8 @@ breaking_lines = (
     Mistake(
         "each line's last count only",
         {"in rows:": "in dict(rows).items():"},
-        why="A dictionary has each line once, in its first place and with its last count: neighbours in it need not be neighbours in the record.",
-        hint="How many entries does your dictionary have for a line that ran three times?",
+        why="Each line is looked at once, as in a dictionary: in its first place and with its last count. Such neighbours need not be neighbours in the record.",
+        hint="How often does your function look at a line that ran three times?",
     ),
     Mistake(
         "only what a line did the last time",
@@ -536,7 +536,7 @@ breaking_lines = (
             RAN_ONE: RAN_ONE
             + ' and any(word in line for word in (".item()", "print(", "float(", "if ", ".tolist()"))'
         },
-        why="A line can run a graph without any of the words that you look for; where the count goes up and the line is no mark, it breaks one.",
+        why="A line can run a graph without any of the usual words in it; where the count goes up and the line is no mark, it breaks one.",
         hint="Which rows does your condition leave out although their count goes up?",
     ),
     Mistake(

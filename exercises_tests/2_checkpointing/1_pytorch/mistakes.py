@@ -181,7 +181,7 @@ checkpoint = (
             )""",
             TENSORS: "[*inputs, *copies]",
         },
-        why="The gradients are right, but after the backward pass the block has other tensors for weights, which no optimizer knows: `torch.func.functional_call` does not put everything back where a layer stands in a block under two names.",
+        why="The gradients are right, but after the backward pass the block has other tensors for weights, which no optimizer knows. Where a layer stands in a block under two names, `torch.func.functional_call` does not put everything back.",
         hint="Are the tensors that `block.parameters()` gives after the backward pass those that the optimizer was given?",
     ),
     Mistake(
@@ -218,7 +218,7 @@ checkpoint = (
     Mistake(
         "zeros where there is no gradient",
         {"allow_unused=True": "allow_unused=True, materialize_grads=True"},
-        why="A weight that takes no part has no gradient in plain training; with zeros in its place it looks trained, and weight decay moves it.",
+        why="A weight that takes no part has no gradient in plain training; here it has zeros.",
         hint="What does plain training leave in `.grad` of a weight that takes no part?",
     ),
     Mistake(
@@ -235,7 +235,7 @@ checkpoint = (
             GRAD: f"{GRAD} if wanted else iter(())",
             RETURN: f"{RETURN}, *(None for _ in ctx.block.parameters())",
         },
-        why="The weights were handed to apply but their gradients were not asked for, so they get none.",
+        why="The inputs get their gradients, and the weights get none.",
         hint="For which tensors does backward return a gradient, beside the inputs?",
     ),
     Mistake(
@@ -333,7 +333,7 @@ checkpoint = (
     Mistake(
         "torch's own called",
         by_torch("use_reentrant=False"),
-        why="It works, and in your own training it is what you should use; this exercise is about what it does.",
+        why="It works; this exercise is about what it does.",
         hint="What happens between the first and the second run of the block?",
     ),
 )
@@ -400,7 +400,7 @@ run_in_segments = (
         "another division",
         {CUTS: WHOLE_DIVISION},
         {CUTS: "[*range(0, len(layers), -(-len(layers) // segments)), len(layers)]"},
-        why="All layers run, but the segments are not those of the task: checkpoint_sequential puts the whole rest into the last one, and lengths rounded up leave the last one short.",
+        why="All layers run, but the segments are not those of the task: with the whole rest in the last one it is too long, with lengths rounded up too short.",
         hint="For 7 layers in 3 segments: which layers does each of yours hold, and what does the formula of the task say?",
     ),
     Mistake(
@@ -408,7 +408,7 @@ run_in_segments = (
         {
             SEGMENTS: "    return checkpoint_sequential(\n        nn.Sequential(*layers), segments, x, use_reentrant=False\n    )\n"
         },
-        why="checkpoint_sequential puts the whole rest into the last segment. And it takes the children of an nn.Sequential, among which a layer that stands in it several times is found once.",
+        why="The whole rest is in the last segment, and a layer that stands in the list several times ran once. checkpoint_sequential does both, the second with an nn.Sequential.",
         hint="For 7 layers in 3 segments: which layers does each of its segments hold? And how many children has nn.Sequential(a, b, a)?",
     ),
     Mistake(
@@ -424,7 +424,7 @@ run_in_segments = (
     return parts[-1](x)
 """
         },
-        why="`index` gives the first place of what it looks for: a layer that stands in the list several times is taken for the one that comes first, each time.",
+        why="A layer that stands in the list several times is taken for the one that comes first, each time; `index` looks things up like that.",
         hint="What does [a, b, a].index(a) give for the last of the three?",
     ),
     Mistake(
@@ -441,7 +441,7 @@ run_in_segments = (
             "use_reentrant=False": "use_reentrant=True",
         },
         {f"    cuts = {CUTS}\n": f"    x.requires_grad_()\n    cuts = {CUTS}\n"},
-        why="`requires_grad_()` changes the tensor of the caller, and the backward pass computes a gradient of the input that nobody asked for. It is a way around what the reentrant variant loses; `use_reentrant=False` loses nothing.",
+        why="`requires_grad_()` changes the tensor of the caller, and the backward pass computes a gradient of the input that nobody asked for. With `use_reentrant=False` it is not needed.",
         hint="What stands in `x.grad` afterwards, and what after plain training?",
     ),
     Mistake(
@@ -520,8 +520,8 @@ run_in_segments = (
     Mistake(
         "other dropout in the recomputation",
         {"use_reentrant=False": "use_reentrant=False, preserve_rng_state=False"},
-        why="Without the preserved random state the second run draws other masks than the first, and the gradients belong to neither. Nothing is raised.",
-        hint="Which argument of checkpoint did you change, and what do dropout layers need?",
+        why="The second run draws other masks than the first, so the gradients are not those of the output. Nothing is raised.",
+        hint="From which random state does the second run of a segment draw its masks?",
     ),
     Mistake(
         "a function that has changed meanwhile",
@@ -535,7 +535,7 @@ run_in_segments = (
         x = part(x) if end == len(layers) else torch_checkpoint(part, x, use_reentrant=False)""",
         },
         {SAVED: f"torch_checkpoint(lambda x: {PART}(x), x, use_reentrant=False)"},
-        why="A function looks up the loop's variables when it runs. At the second run the loop has long gone on, so other layers are recomputed, and nothing is raised where they save as many tensors or more, of the same shapes.",
+        why="A function looks up the loop's variables when it runs. At the second run the loop has long gone on, so other layers are recomputed.",
         hint="Which values do the loop's variables have during the backward pass?",
     ),
 )
@@ -719,7 +719,7 @@ save_linear = (
         "saves nothing",
         {OPERATIONS: "(torch.ops.aten.addmm, torch.ops.aten.mm)"},
         {f"op in {OPERATIONS}": f"ctx.is_recompute and op in {OPERATIONS}"},
-        why="No result was saved, so everything is recomputed, as with plain checkpointing. The policy is asked in the forward pass only, where `ctx.is_recompute` is False. It is handed overloads such as aten.addmm.default: aten.addmm or a function of torch is not equal to them, their `__name__` is not addmm, and a linear layer does not come by as linear.",
+        why="No result was saved, so everything is recomputed, as with plain checkpointing. In PyTorch 2.13 the policy is asked in the forward pass only, where `ctx.is_recompute` is False, and is handed overloads such as aten.addmm.default, to which aten.addmm is not equal.",
         hint="What does print(op, ctx.is_recompute) show inside your policy?",
     ),
     Mistake(
@@ -732,19 +732,19 @@ save_linear = (
     Mistake(
         "saves everything",
         {POLICY: f"    {SAVE}\n"},
-        why="All results are kept, also those that plain training discards: more memory than without any checkpoint.",
+        why="All results are kept, also those that plain training discards.",
         hint="For which operations is keeping the result worth its bytes?",
     ),
     Mistake(
         "the other way round",
         {SAVE: REDO, REDO: SAVE},
-        why="The cheap results are kept and the expensive ones computed again: most of the memory, and nearly the FLOPs of full checkpointing.",
+        why="The cheap results are kept and the expensive ones computed again.",
         hint="What do you want to have back for free in the backward pass?",
     ),
     Mistake(
         "attention's products saved too",
         {OPERATIONS: f"({ADDMM}, {MM}, {BMM})"},
-        why="The scores grow with the square of the length and cost few FLOPs: they are what should be recomputed.",
+        why="Attention's products are kept as well; above they gave fewer FLOPs back for a byte, and the task recomputes them.",
         hint="Which operation multiplies activations with each other, and how large is its result?",
     ),
     Mistake(
@@ -753,7 +753,7 @@ save_linear = (
             {OPERATIONS: f"({ADDMM}, {MM}, torch.ops.aten.{name}.default)"}
             for name in ("native_layer_norm", "gelu")
         ),
-        why="What a norm or an activation function computes is as large as a linear layer's result, and costs next to nothing to compute again.",
+        why="Results of other operations are kept as well, a norm's or an activation function's, and no matrix product is spared by that.",
         hint="Which of the operations in your policy multiplies two matrices?",
     ),
     Mistake(
