@@ -4,7 +4,7 @@ from trainlean.exercises.exercise import Mistake
 
 USUAL = {
     "steps on the first micro-batch": (
-        "`index % k == 0` is already true for index 0: the first update has seen one micro-batch, and every later window is shifted by one.",
+        "The first update has seen one micro-batch, and every later window is shifted: this is what `index % k == 0` gives, true for index 0 already.",
         "Counting from 0, which index does the last micro-batch of the first window have, and what is its remainder?",
     ),
     "steps one micro-batch late": (
@@ -16,27 +16,27 @@ USUAL = {
         "Which lines belong in the loop, and which ones only happen when a window is complete?",
     ),
     "never steps": (
-        "Gradients are computed, but no optimizer step ever uses them.",
+        "The weights are what they were at the start: no optimizer step has moved them.",
         "Which line of yours calls step(), and does your loop ever come to it?",
     ),
     "ends after the first window": (
-        "The function returns, or leaves the loop, when its first window is complete; all micro-batches behind it are never seen.",
-        "Inside which loop does your `return` or `break` stand?",
+        "The training ends with its first window: no micro-batch behind it has part in an update.",
+        "Which line of yours ends the loop, and what would have to come before it ends?",
     ),
     "loss not divided": (
         "backward() adds gradients up, so the micro-batches give the sum of their means, not the mean over the window.",
         "Which loss does backward() get, and by what must that one be divided so that the sum over the window is the mean over all samples?",
     ),
     "divided twice": (
-        "The loss is divided and then something is divided once more (the loss again, or the gradients): the step is too short by that factor.",
+        "The window's gradient is too small by a factor k: this is what dividing twice gives (the loss twice, or the loss and the gradients).",
         "Where does your loop divide, and which of these places can go?",
     ),
     "gradients divided in every round": (
-        "What lies in `.grad` already is divided again with every micro-batch, so the first ones of a window count less than the last one.",
+        "The first micro-batches of a window count less than the last one: this is what comes of dividing all that lies in `.grad` with every micro-batch.",
         "How often has the first micro-batch's gradient been divided when the optimizer steps?",
     ),
     "no step behind the last window": (
-        "A window gets its step when the next one begins, and behind the last window none begins.",
+        "Every window but the last one has moved the weights; behind the last one no step comes.",
         "Which lines of your loop run after the last micro-batch's backward()?",
     ),
     "divided by the number of samples": (
@@ -44,7 +44,7 @@ USUAL = {
         "Over what does the loss function take its mean, and what is then left to divide by?",
     ),
     "every window divided by the last one's size": (
-        "The size of the last window is used for all of them; the complete windows still have k micro-batches.",
+        "All windows are divided by what is right for the last one; the complete windows have k micro-batches.",
         "Which windows are shorter than k, and which are not?",
     ),
     "the list of micro-batches emptied": (
@@ -68,11 +68,11 @@ USUAL = {
         "What is in `.grad` right after step(), and who removes it?",
     ),
     "keeps the whole window": (
-        "The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
+        "The training is right, but the activations of a whole window are there at once: the memory of the large batch.",
         "When can the activations of a micro-batch go: which call frees them, and when do you make it?",
     ),
     "backward on the running total": (
-        "Each backward on the total goes through the earlier micro-batches again, so the first one counts k times; retain_graph=True hides the error that would have said so.",
+        "The first micro-batch of a window counts k times, the second one k - 1 times: each backward on a running total goes through all micro-batches before it again.",
         "Who does the adding up over the window: your total, or backward() itself?",
     ),
     "labels shifted the wrong way": (

@@ -378,7 +378,7 @@ table = pd.Series(devices.pull("resumed")[0]).map("{:.0%}".format).unstack(sort=
 table.rename(columns="saved after step {}".format).rename_axis("each rank gets back")
 
 # %% [markdown]
-# Here three things belong to each rank: its weights, its optimizer state, and how many steps it is behind the last average. Right after an average the weights are equal and the count is 0, so that is the moment to save. The optimizer states differ even then. Accelerate's `save_state` and the Trainer write rank 0's only, by default; here each rank must save its own.
+# Here three things belong to each rank: its weights, its optimizer state, and how many steps it is behind the last average. Right after an average the weights are equal and the count is 0, so that is the moment to save. The optimizer states differ even then. Accelerate's `save_state` and the Trainer write rank 0's only, by default; so here each rank saves its own.
 #
 # ### Exercise: all that should be equal
 #

@@ -443,7 +443,7 @@ window_token_loss = (
     Mistake(
         "the first token rolled round to the end",
         {LOGITS: "outputs.logits", TARGETS: "labels.roll(-1, 1)"},
-        why="The first label comes round to the last position, as `roll` moves it; there nothing is to be predicted.",
+        why="The last position is to predict the text's first token; there nothing is to be predicted.",
         hint="Which label stands at the last position after your shift?",
     ),
     Mistake(
@@ -452,7 +452,7 @@ window_token_loss = (
             f"{LOGITS}.flatten(0, 1)": "outputs.logits.flatten(0, 1)[:-1]",
             f"{TARGETS}.flatten()": "labels.flatten()[1:]",
         },
-        why="Flattened before they are shifted, the texts are one long text: the last position of each one is to predict the first label of the next.",
+        why="The last position of each text is to predict the first label of the next text, as if they were one long text.",
         hint="What stands behind the last label of the first text once the labels are flattened?",
     ),
     Mistake(

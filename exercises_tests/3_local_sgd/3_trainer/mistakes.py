@@ -118,7 +118,7 @@ LocalSGDCallback = (
         "messages between the averages",
         {WHEN_DUE: f"        torch.distributed.barrier()\n{WHEN_DUE}"},
         {WHEN_DUE: f"        self.trainer.accelerator.gather(torch.zeros(1))\n{WHEN_DUE}"},
-        why="Whatever the ranks send between two averages, and be it a barrier, has each of them wait for the slowest: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        why="Between two averages the ranks send something, and be it a barrier of no bytes. Local SGD is to send nothing there.",
         hint="Which of your lines needs an answer from the other ranks?",
     ),
     Mistake(
