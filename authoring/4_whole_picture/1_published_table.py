@@ -234,7 +234,7 @@ for name, run in {
 #
 # The same for all rows. *all* stands for 1x4, checkpointed, with fp16. What is modelled in each:
 #
-# - *fp16*: `autocast`, which lets each operation choose its type. Weights, gradients and state stay `float32`; a half-size copy of each weight matrix joins the activations, and CUDA's softmax and normalisation work in `float32`.
+# - *fp16*: `autocast`, which lets each operation choose its type. Weights, gradients and state stay `float32`; a half-size copy of each linear layer's weights joins the activations, and CUDA's softmax and normalisation work in `float32`.
 # - *Adafactor*: the optimizer of transformers itself, traced. For a matrix it keeps one number for each row and column.
 # - *8-bit Adam*: it is computed by *kernels* (programs that run on the card) of another library, which cannot be traced, so its state is a formula: two averages of 1 byte a weight, each with a scale of 4 bytes for every 2,048 weights (tensors of fewer than 4,096 weights keep theirs in `float32`).
 #
@@ -316,7 +316,7 @@ frame.loc["mean absolute error"] = frame.abs().mean()
 frame.map(lambda error: f"{error:+.1%}").replace("-0.0%", "+0.0%")
 
 # %% [markdown]
-# The first two know nothing of activations, so they come near only where few are left, and with fp16 the second takes Adam's state alone for the whole. The third is too low where its state is right (AdamW), and it meets 8-bit Adam's row to a tenth of a percent, although it counts 16 bytes a weight where that row takes fewer. So two of its errors must cancel there. Take them apart:
+# The first two know nothing of activations, so they come near only where few are left, and with fp16 the second takes Adam's state alone for the whole. The third is too low where its state is right (AdamW), and it meets 8-bit Adam's row to a tenth of a percent, although it counts 16 bytes a weight where that row takes fewer. So its errors must cancel there. Take them apart:
 
 # %%
 row = find_rows(["adam8bit"])[0]
@@ -393,7 +393,7 @@ pd.DataFrame(
 # %% [markdown]
 # With *sdpa* there is less to save, but here checkpointing still takes most of what is left.
 #
-# Why do the activations shrink so little with *bf16*, and not to half? On a card autocast leaves norms, softmax and the sums that pass from layer to layer in `float32`, as with fp16, and the copies of the weight matrices in 2 bytes join the activations. On a CPU it leaves the softmax in the type of its input, and one more thing decides, well hidden. Eager attention adds the padding mask to its scores, and the mask is `float32`; bf16 plus `float32` is `float32`.
+# Why do the activations shrink so little with *bf16*, and not to half? On a card autocast leaves norms, softmax and the sums that pass from layer to layer in `float32`, as with fp16, and the copies of the linear layers' weights in 2 bytes join the activations. On a CPU it leaves the softmax in the type of its input, and one more thing decides, well hidden. Eager attention adds the padding mask to its scores, and the mask is `float32`; bf16 plus `float32` is `float32`.
 # transformers (5.23) leaves a mask out that hides nothing. So hide one token in one of four texts, and look at a step of the small model:
 
 

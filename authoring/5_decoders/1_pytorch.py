@@ -462,7 +462,7 @@ for length in (64, 128, 256, 512):
     print(f"{length:4} tokens: eager {format_bytes(eager):>9}, sdpa {format_bytes(fused):>9}")
 
 # %% [markdown]
-# The fused attention takes the queries in blocks, and of each block's scores it keeps only the logarithm of their sum (of exponentials): one number for each query. In the backward pass the scores are computed again from queries and keys, and the softmax follows from them and that number.
+# The fused attention takes the queries in blocks. Of a query's scores it keeps one number, the logarithm of the sum of their exponentials. In the backward pass the scores are computed again from queries and keys, and the softmax follows from them and that number.
 # It is *checkpointing, built into a kernel* (FlashAttention, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135)), and the chunked loss is the same idea once more.
 #
 # ## Exercise: what sdpa keeps

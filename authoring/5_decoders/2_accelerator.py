@@ -533,7 +533,7 @@ print(f"autocast keeps {in_bf16 / in_float32:.0%} of it")
 # |---|---|
 # | `AutocastKwargs` | autocast: `enabled`, and `cache_enabled`, whether a trained weight's rounded copy is used again |
 # | `GradScalerKwargs` | the loss scaling of `"fp16"` |
-# | `AORecipeKwargs`, `TERecipeKwargs`, `MSAMPRecipeKwargs` | products in 8 bits, for `"fp8"`; not tried here |
+# | `AORecipeKwargs`, `TERecipeKwargs`, `MSAMPRecipeKwargs` | 8 bits, for `"fp8"`; not tried here |
 # | `FullyShardedDataParallelPlugin` | by its `mixed_precision_policy`: the types of the weights that are gathered, and of the gradients that are sent, where the model is [sharded](../3_local_sgd/5_sharding.ipynb) |
 #
 # A handler may hold for a part of the forward pass. Here the head is computed as autocast does it, and in float32 although autocast is on:

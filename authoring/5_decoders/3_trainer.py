@@ -287,7 +287,7 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
 check(loss_in_chunks)
 
 # %% [markdown]
-# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer that the loss is divided already. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. With `bf16=True` Accelerate puts autocast around the model's own `forward`. A loss that calls `model.model` goes around it, so it must switch autocast on itself. In evaluation `compute_loss` is asked for outputs beside the loss, and has none: so there is a loss and nothing for a metric.
+# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer that the loss is divided already, as it is where there is a number. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. With `bf16=True` Accelerate puts autocast around the model's own `forward`. A loss that calls `model.model` goes around it, so it must switch autocast on itself. In evaluation `compute_loss` is asked for outputs beside the loss, and has none: so there is a loss and nothing for a metric.
 
 
 # %%
@@ -381,7 +381,7 @@ print(f"shape {whole.shape}, type {whole.dtype}, peak {format_bytes(peak)}")
 print(f"one token with Llama's vocabulary: {format_bytes(4 * model_config('llama-1b').vocab_size)}")
 
 # %% [markdown]
-# One row of 4,000 numbers for each token of the data set: with Llama's vocabulary half a MiB for a *token*. This grows with the evaluation set, not with the batch; runs have died of it ([issue 8476](https://github.com/huggingface/transformers/issues/8476), [issue 15466](https://github.com/huggingface/transformers/issues/15466)).
+# One row of 4,000 numbers for each token of the data set: with Llama's vocabulary half a MiB for a *token*. This grows with the evaluation set, not with the batch; a run has died of it ([issue 8476](https://github.com/huggingface/transformers/issues/8476)).
 #
 # `preprocess_logits_for_metrics` is asked before anything is collected. The most probable token is all that an accuracy needs:
 

@@ -15,7 +15,7 @@ EXERCISES = (
         truth="the large batch's",
         mistakes=mistakes.token_backward,
         hints=(
-            "Which number must all ranks know before the first of them computes a loss, and what does DDP divide by afterwards?",
+            "Which number of all ranks together is the divisor, how does each rank learn it, and by what does DDP divide besides?",
             "Count the targets of the window as a tensor, all_reduce it, and let each micro-batch's loss be its sum * world size / count.",
             'count = sum(batch["labels"][:, 1:].ne(-100).sum() ...); distributed.all_reduce(count); no_sync for all micro-batches but the last; (loss * get_world_size() / count).backward() with reduction="sum".',
         ),
