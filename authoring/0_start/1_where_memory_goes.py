@@ -433,7 +433,7 @@ for ours, theirs in zip(predicted, published, strict=True):
     )
 
 # %% [markdown]
-# All three predictions are too low, the first one most. They are for today's PyTorch on a CPU; the table was made in 2022 on a card.
+# All three predictions are too low, the first one most. They are for today's PyTorch on a CPU, with the fused AdamW; the table was made in 2022 on a card.
 # And the driver counts what PyTorch's *allocator* holds, the part that asks the card for memory in large pieces and hands out portions of them, not only what tensors use.
 # How many bytes these differences make is worked out in [the lesson on the published table](../4_whole_picture/1_published_table.ipynb).
 #

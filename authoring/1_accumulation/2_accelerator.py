@@ -444,7 +444,7 @@ for value in (True, False):
     print_receipts(steps_in_two_epochs(sync_with_dataloader=value))
 
 # %% [markdown]
-# With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short: twenty micro-batches happen to fill five. With another number, what is left over after the last epoch would never get its step. So this is not the cure.
+# With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short: twenty micro-batches happen to fill five. With ten micro-batches in all, two would be left over after the last epoch and never get their step. So this is not the cure.
 #
 # The cure is to undo the wrong division before it happens: multiply the loss by a factor, and `accelerator.backward` divides it back. Which factor that is, you will say in the exercise. Here is what should come out:
 
@@ -563,7 +563,7 @@ for value in (True, False):
     )
 
 # %% [markdown]
-# No difference. The plugin passes on only what differs from its default. `True` *is* the default, so the accelerator is told nothing and assumes `False`. This is a bug in Accelerate 1.15.
+# No difference. The plugin passes on only what differs from its default. `True` *is* the default, so the accelerator is told nothing and assumes `False`: a bug in Accelerate 1.15. Told `True`, it would change nothing here: within a window the prepared scheduler only raises a counter, which does not move this rate.
 #
 # Here are the ways side by side. The last column should be 0.
 

@@ -394,7 +394,7 @@ end = next(number for number, line in enumerate(lines) if "loss / " in line)
 print("\n".join(line[12:] for line in lines[start : end + 1]))
 
 # %% [markdown]
-# The Trainer leaves the division out when the *model* accepts loss arguments, for then the model is expected to divide its summed loss by `num_items_in_batch`. (It trusts a `compute_loss_func` in the same way; that comes further below.) How does it know what the model accepts? From these lines, which run once, in `Trainer.__init__`:
+# The Trainer leaves the division out when the *model* accepts loss arguments and the targets were counted, for then the model is expected to divide its summed loss by `num_items_in_batch`. (It trusts a `compute_loss_func` in the same way; that comes further below.) How does it know what the model accepts? From these lines, which run once, in `Trainer.__init__`:
 
 # %%
 lines = inspect.getsource(Trainer.__init__).splitlines()
@@ -470,7 +470,7 @@ for name in (
 pd.DataFrame(rows, columns=["model", "left to the model", "model divides", "factor"])
 
 # %% [markdown]
-# The factor is there where the division is left to a model that does not divide: in most of these classifiers, and in the tagger, the masked language model and T5. It is not there where the model divides (Llama's language model, ViT), or where the model says of itself that it does not (ESM).
+# Here the factor is there where the division is left to a model that does not divide: in most of these classifiers, and in the tagger, the masked language model and T5. It is not there where the model divides (Llama's language model, ViT), or where the model says of itself that it does not (ESM).
 
 # %% [markdown]
 # **A good place to stop for today.** The factor is found and explained. What follows is its cure, why it stays hidden, and losses over tokens.

@@ -387,7 +387,7 @@ def _how_many_bytes(run: OwnRun) -> Question | None:
     size, last = total // messages, len(_numbers(frames, range(len(frames))))
     steps = int(frames[-1].values.get("steps") or 0)
     return computed(
-        "How many bytes did this rank give to collectives in all?",
+        "How many bytes did this rank give to collectives (all-reduces and the like) in all?",
         (f"{total}", f"It took part in {messages}, with {size} bytes each."),
         [
             *[(f"{steps * size}", f"That would be one message for each of its {steps} {run.steps}; recorded were {messages}.")] * bool(steps),

@@ -23,7 +23,7 @@ BECAUSE = question(
     ),
 ) | question(
     "length of the undivided step",
-    "With many weights the undivided step would be too long as well, but in the right direction. What makes the direction right?",
+    "With many weights this undivided step would be too long as well, but in the right direction. What makes the direction right?",
     (
         "What is missing is one divisor, the same for every weight.",
         "The sum of the micro-batches' means is their mean times the number of micro-batches, in every entry. A vector times a number keeps its direction.",
