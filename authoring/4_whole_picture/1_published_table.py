@@ -238,7 +238,7 @@ for name, run in {
 # - *Adafactor*: the optimizer of transformers itself, traced. For a matrix it keeps one number for each row and column.
 # - *8-bit Adam*: it is computed by *kernels* (programs that run on the card) of another library, which cannot be traced, so its state is a formula: two averages of 1 byte a weight, each with a scale of 4 bytes for every 2,048 weights (tensors of fewer than 4,096 weights keep theirs in `float32`).
 #
-# The last column is the error in what the training itself takes, so the context is left out on both sides. Vanilla is there already.
+# The last column is the error in what the training itself takes, so the context is left out on both sides. The prediction for vanilla is the one from above.
 
 # %%
 predicted = {"vanilla": steps["gpu of 2022"]}
@@ -743,7 +743,7 @@ explorer(
 )
 
 # %% [markdown]
-# A speed is measured on one card, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context; a prediction stands at the speed of its measured row.
+# A speed is measured on one card, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context; a prediction stands at the speed of its measured row. (Of a measured peak only weights and optimizer state are known apart; the rest is *not divided*.)
 
 # %%
 for rows in cards.values():

@@ -225,7 +225,7 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b"), predicted_row
 #
 # Llama's layers are checkpointed, so of their activations little is left. What the batch still takes is for the greater part three copies of the logits.
 #
-# Qwen2.5 7B is another case. Weights and AdamW's state are there at every moment. Two other moments compete here:
+# Qwen2.5 7B is another case. Weights and AdamW's state are always there. Two moments compete for the peak:
 #
 # - When the forward pass ends, autocast still holds a bf16 copy of each trained matrix that it has multiplied with, beside two and a half copies of the logits: in bf16, in float32, and the logarithm of the softmax.
 # - Near the end of the backward pass, there are the gradients of most weights.

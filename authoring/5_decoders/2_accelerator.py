@@ -163,7 +163,7 @@ print(f"{torch.tensor(everywhere).nbytes} bytes of the count")
 #
 # - `model` is wrapped in `DistributedDataParallel`; `model(input_ids)` gives logits `[texts, length, vocabulary]`. `window` is this rank's list of dictionaries with `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count. It stays as it is. All ranks have equally many micro-batches.
 # - Afterwards `.grad` holds, on every rank, the gradient of the mean over all targets of all ranks' windows. It was empty before.
-# - The gradients are sent once in a window, as in the [accumulation unit](../1_accumulation/2_accelerator.ipynb), and one more all-reduce is enough for everything else. `torch.distributed` has `all_reduce(tensor)`, which adds up over the ranks in place, and `get_world_size()`.
+# - The gradients are sent once in a window, as in the [accumulation unit](../1_accumulation/2_accelerator.ipynb), and one more all-reduce is enough for everything else (with more than two the answer is refused). `torch.distributed` has `all_reduce(tensor)`, which adds up over the ranks in place, and `get_world_size()`.
 
 
 # %%

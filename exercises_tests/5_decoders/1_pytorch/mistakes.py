@@ -108,7 +108,7 @@ chunked_loss = (
             SUM: "",
             CALL: f"{CALL} * some_targets.ne(-100).sum()",
         },
-        why="A chunk may have no target at all. The mean over nothing is not a number, and times 0 it stays none.",
+        why="A chunk may have no target at all. The mean over nothing is nan (not a number), and nan times 0 is nan.",
         hint="What is cross_entropy of targets that are all -100?",
     ),
     Mistake(
