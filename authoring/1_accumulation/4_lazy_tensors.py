@@ -297,7 +297,7 @@ def falls_back():
         "(a - b)² by hand": lambda a, b: ((a - b) * (a - b)).mean(),
         "huber_loss": torch.nn.functional.huber_loss,
         "where": lambda a, b: torch.where(a > b, a, b),
-        "maximum": torch.maximum,
+        "b + relu(a - b)": lambda a, b: b + torch.relu(a - b),
         "lerp (in AdamW)": lambda a, b: a.lerp(b, 0.1),
         "if a.sum() > 0": lambda a, b: bool(a.sum() > 0),
     }.items():
@@ -317,7 +317,7 @@ def falls_back():
 pd.DataFrame(in_fresh_process(falls_back).items(), columns=["called", "fallback"])
 
 # %% [markdown]
-# This list belongs to torch's own small backend. Some have a simple way around them: the square by hand for `mse_loss`, `maximum` for this `where`.
+# This list belongs to torch's own small backend. Some have a simple way around them: the square by hand for `mse_loss`, `b + relu(a - b)` for this `where`.
 # AdamW falls back here for every parameter, which is why this notebook trains with SGD.
 #
 # ### Exercise: name the fallbacks

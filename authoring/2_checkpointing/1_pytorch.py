@@ -561,7 +561,7 @@ for preserve in (True, False):
 # - `block` is an `nn.Module` that returns one tensor; `inputs` are tensors. `checkpoint` returns `block(*inputs)`.
 # - Between forward and backward only the inputs are kept, themselves and not as copies (and the block, whose weights are there anyway, and the random state). The block runs twice.
 # - Inputs *and* weights get the gradients of plain training, with dropout too. Some inputs and weights require none (data, whole numbers, frozen layers), and the backward pass must not stumble over them.
-# - After the backward pass the random state is as if nothing had been recomputed. (Here, that of the processor's generator.)
+# - After the backward pass the random state is as if nothing had been recomputed. (Here, that of the processor's generator. Autocast is left out.)
 #
 # `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng(devices=[])` (which puts the state back at the end of its `with`; `devices=[]` leaves graphics cards alone) are useful.
 # A block may stand twice in a model, stays in its mode, and keeps its weights. Some of its weights may take no part: they get no gradient, as in plain training. `torch.autograd.grad(..., allow_unused=True)` returns None for them, and without it raises.

@@ -414,7 +414,7 @@ for number in range(4):
 #
 # The previous lesson ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
 #
-# Write `runs_twice_alike(block, *inputs)`. It runs the block twice, both times to its end, in the mode in which it is, with torch's random state set back before the second run, as `checkpoint` does. It returns True if the second run gives the same output as the first and leaves the block's buffers (all of them, whatever their type and size; one that has grown is not as it was) as the first run left them, else False. (Rounding may pass, a thousandth may not.) What the two runs change in the block may stay changed. No seed of the function's own stays behind: the training that asks it draws the same random numbers afterwards as without it, or as after a single run of the block.
+# Write `runs_twice_alike(block, *inputs)`. It runs the block twice, both times to its end, in the mode in which it is, with torch's random state set back before the second run, as `checkpoint` does. It returns True if the second run gives the same output as the first and leaves the block's buffers (all of them, whatever their type and size; one that has grown is not as it was) as the first run left them, else False. (Rounding may pass, a thousandth may not.) What the two runs change in the block may stay changed. No seed of your own stays behind: afterwards torch's random state is what it was before the call, or what a single run of the block leaves.
 
 
 # %% exercise="runs_twice_alike" points=2

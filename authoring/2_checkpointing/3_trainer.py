@@ -408,7 +408,7 @@ plot_checkpointed_layers(
 # %% [markdown]
 # The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So by FLOPs there is no best $n$: take the largest one that fits. Seconds are the next section's subject.
 #
-# Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundary of each checkpointed layer to the processor's memory and back, for every micro-batch. (The bytes of all boundaries are printed above the picture.) What that costs in seconds the course has not measured.
+# Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. On a graphics card `offload=True`, in the same dictionary, moves the kept boundary of each checkpointed layer to the processor's memory and back, for every micro-batch. (The bytes of all boundaries are printed above the picture.) What that costs in seconds the course has not measured.
 #
 # (The picture's axis of memory begins at 6000 MiB: the steps are smaller than they look.) The published figures stand where their settings are on the axis of FLOPs; the published table has no points between.
 #
@@ -454,7 +454,7 @@ check(arguments_for_budget)
 #
 # Now the question. Measure plain and checkpointed runs of one effective batch in micro-batches of different sizes. A short loop in PyTorch stands in for the Trainer. The optimizer is SGD, and the small BERT has 8 layers here, so that activations and not the optimizer's state decide what fits.
 #
-# We do it twice: with 16 reviews cut to 32 tokens, and with 8 reviews of 128.
+# We do it twice: with 16 reviews cut or padded to 32 tokens, and with 8 cut or padded to 128.
 
 # %%
 TOKENS = {

@@ -92,7 +92,7 @@ reveal("FLOPs of four levels", round(flops / meters[0].flops, 2), "times plain")
 # %% [markdown]
 # At the fullest moment of $L$ levels, with $n$ layers, there are
 #
-# $$\text{work} + L \cdot \text{boundary} + \frac{n}{2^L} \cdot \text{kept}$$
+# $$\text{work} + L \cdot \text{boundary} + \left\lceil \frac{n}{2^L} \right\rceil \cdot \text{kept}$$
 #
 # bytes of activations: one boundary for each level, the layers that run plainly at the lowest level, and what the running operation works with (as in the first lesson, two boundaries; *kept* is what one plain layer keeps, here one boundary).
 #

@@ -158,7 +158,7 @@ communication_table(on_rank_0)
 # The same gradients, so the same bytes, in a few large calls instead of many small ones.
 # DDP's *broadcasts*, in which one rank sends to all, carry no gradients: rank 0 sends the model's *buffers*, tensors that are no parameters, in each forward pass; two more tell how the gradients are packed anew after the first step.
 #
-# *Messages* and *bytes sent* are what the network would see. They depend on who sends to whom: the table takes a ring (below) for the all-reduce and a tree for the broadcast.
+# *Messages* and *bytes sent* are what the network would see. They depend on who sends to whom: the table takes a ring (below) for the all-reduce and for the broadcast a tree: each rank that has the tensor hands it on to others.
 #
 # ### The driver and the ring
 #

@@ -446,7 +446,7 @@ communication_table(runs[1:], by_kind=False)
 # %% [markdown]
 # (DDP also sends the buffers, and the model once before it begins, so that all start alike.)
 #
-# With $H = 1$ nothing is saved: a parameter is as large as its gradient. From there on the bytes of a step fall with $H$. They fall by all of $H$ only where the steps are a multiple of it; else the last average is one more.
+# With $H = 1$ nothing is saved: a parameter is as large as its gradient. From there on the bytes of a step fall with $H$. They fall to an $H$-th only where the number of steps is a multiple of $H$; else the last, shorter stretch costs a whole average, too.
 #
 # Accumulation saves bytes as well: with $k$ micro-batches for each step there are $k$ times fewer steps to meet at. But it makes the batch $k$ times larger. Local SGD keeps the batch.
 #

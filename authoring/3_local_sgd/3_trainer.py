@@ -375,7 +375,7 @@ reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0]
 #
 # Without them the checkpoints are rank 0's own, which have seen half of the data since the last average.
 #
-# The optimizer's state in a checkpoint is rank 0's here in any case, and after a resume all ranks start with it. How far that leads away from the uninterrupted run with AdamW, [a lesson of this unit](1b_averages_and_bytes.ipynb) has measured.
+# Where a checkpoint has the optimizer's state (these have none: `save_only_model`), it is rank 0's, and after a resume all ranks start with it. How far that leads away from the uninterrupted run with AdamW, [a lesson of this unit](1b_averages_and_bytes.ipynb) has measured.
 # (The averages stay on the same steps, because the checkpoint holds `state.global_step`. A counter like that of the exercise would begin at 0.)
 #
 # ## What the log says
@@ -639,7 +639,7 @@ plot_techniques(runs)
 # %% [markdown]
 # - **Accumulation** goes down, and costs neither communication nor FLOPs. (Seconds are not in this picture.)
 # - **Checkpointing** goes down further, and the dot grows: a third more computation here.
-# - **Local SGD** goes left, and saves no memory. Here it even takes a little more, for the average's flat buffer. (The explorer below counts it, and DDP's bucket, among the activations.) It costs no FLOPs, but it is no longer the same training.
+# - **Local SGD** goes left, and saves no memory. Here it even takes a little more, for the average's flat buffer. (The explorer below counts it among the activations, and here DDP's bucket, too, since it is never sent; in the other rows the bucket is among the gradients.) It costs no FLOPs, but it is no longer the same training.
 #
 # By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured.
 #

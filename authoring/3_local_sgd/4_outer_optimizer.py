@@ -604,7 +604,7 @@ for name in (name for name in methods if name.startswith("DiLoCo")):
 pd.DataFrame(rows).T
 
 # %% [markdown]
-# With either $H$, no difference is larger than its spread.
+# With either $H$, no difference is larger than its spread, before rounding.
 #
 # **This is a toy, and proves nothing for large models.** It has 240 steps and 2,424 weights. What it shows is how to compare: the same bytes, each method with its own learning rate, several seeds.
 #

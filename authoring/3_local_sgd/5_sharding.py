@@ -450,8 +450,8 @@ stop_devices()
 # ## What to keep
 #
 # - ZeRO stage 1: each rank keeps the optimizer state of its share of the parameters, makes their steps, and hands out the new values. The same training; AdamW's 8 bytes become $8/N$.
-# - `fully_shard` keeps at most $1/N$ of weights, gradients and optimizer state, rounded up to whole rows, and sends 1.5 times what DDP sends. Activations stay as they are.
-# - Accumulation over $k$ micro-batches gathers the weights $2k$ times for each step, unless all of them stay whole on every rank. Skipping the synchronisation saves the smaller part of the bytes, and keeps whole gradients on every rank.
+# - `fully_shard` keeps at most $1/N$ of weights, gradients and optimizer state, rounded up to whole rows. For blocks that drop their weights after the forward pass it sends 1.5 times what DDP sends. Activations stay as they are.
+# - Accumulation over $k$ micro-batches gathers the weights of such blocks $2k$ times for each step. Skipping the synchronisation saves the smaller part of these bytes, and keeps whole gradients on every rank.
 # - Checkpointing sends nothing more, inside or outside.
 # - Ask a new version whether it sums or averages: one weight, two gradients.
 #

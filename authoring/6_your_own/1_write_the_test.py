@@ -350,7 +350,7 @@ except AssertionError as error:
 # ## What to keep
 #
 # - Make the loop a function of micro-batch and accumulation steps, from the same weights and samples each time. Its own large batch is the truth for what accumulation changes. A fault that both have does not show (exhibit 16 of the museum that follows is one).
-# - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length. It does not show what happens beside the gradient: averaged weights, or the learning rate. `same_training` compares the rates, too.
+# - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length. It does not show what happens beside the gradient, such as averaged weights. A wrong learning rate shows one step later, in a gradient taken at other weights. `same_training` compares the rates themselves.
 # - A test sees what its data lets it see: numbers of samples with a rest of two micro-batches or more behind a whole window, and without a rest; more than two ranks, each of them looked at; texts of different lengths.
 # - Before you trust a test, see it fail: run it on wrong loops.
 #

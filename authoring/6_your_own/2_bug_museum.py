@@ -271,7 +271,7 @@ show_receipts(train_zero_last)
 # %%
 def train_two_blocks(model, optimizer, micro_batches, k):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=k)
-    other = nn.Linear(1, 1)  # another model, trained beside the first
+    other = nn.Linear(1, 1)  # in place of another model: only its block matters here
     prepared = accelerator.prepare(model, other, optimizer, micro_batches)
     model, other, optimizer, micro_batches = prepared
     for batch in micro_batches:
@@ -321,7 +321,7 @@ show_receipts(train_one_block)
 # %% [markdown]
 # ### 7. The short window, cut again
 #
-# **Reported**: [Lightning, issue 19987](https://github.com/Lightning-AI/pytorch-lightning/issues/19987) (June 2024, open when this was written): at the end of an epoch the window is shorter, and its gradient is still divided by `accumulate_grad_batches`. [RF-DETR, issue 916](https://github.com/roboflow/rf-detr/issues/916) inherited it in April 2026; [ms-swift](https://github.com/modelscope/ms-swift/pull/10084) had its own until September.
+# **Reported**: [Lightning, issue 19987](https://github.com/Lightning-AI/pytorch-lightning/issues/19987) (June 2024, open when this was written): at the end of an epoch the window is shorter, and its gradient is still divided by `accumulate_grad_batches`. [RF-DETR, issue 916](https://github.com/roboflow/rf-detr/issues/916) inherited it in April 2026; [ms-swift](https://github.com/modelscope/ms-swift/pull/10084) had its own, mended for some of its trainers in September.
 #
 # Accelerate 1.15 does the same, with the right loop of exhibit 4. **Predict** the sum of the last step of ten micro-batches, then run it.
 
@@ -331,7 +331,7 @@ show_receipts(train_zero_last, micro_batches=10)
 # %% [markdown]
 # **Cure**: divide by the window's own length. `accelerator.backward` divides by `gradient_accumulation_steps`, however long the window is, so the loss of a short window is multiplied by $k$ over its length first; that was an exercise of the [lesson on Accelerate](../1_accumulation/2_accelerator.ipynb).
 #
-# **Versions**: Lightning 2.0 (the report) and 2.6.6; RF-DETR 1.6.3, while 1.6.4 fills its data up to whole windows; ms-swift 4.5.3, cured in 4.6.0.
+# **Versions**: Lightning 2.0 (the report) and 2.6.6; RF-DETR 1.6.3, while 1.6.4 fills its data up to whole windows; ms-swift 4.5.3; in 4.6.0 its plain trainer is cured.
 #
 # ### 8. What the last epoch left
 #
@@ -506,7 +506,7 @@ print(*[str(warning.message).split(". ")[0] for warning in seen])
 # %% [markdown]
 # The last line is torch's warning in the second case.
 #
-# Receipts would be right here: the gradients are, at the first step. What the optimizer does with them is not. So a test must also compare weights, or the learning rate at each step.
+# Receipts would be right here: the witness's gradients do not depend on its weights. What the optimizer does with them is wrong. So a test must also compare weights, or the learning rate at each step.
 #
 # **Cure**: step the schedule where the optimizer steps. With Accelerate, do not prepare it, and step it only where `accelerator.sync_gradients` is true.
 #
@@ -626,7 +626,7 @@ show_receipts(stopped_after(6, keep_gradients=True))
 #
 # ## The second instrument
 #
-# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts, and compares gradients, settings and weights step by step. Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
+# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts, and compares gradients, settings and weights step by step. Here are loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
 
 
 # %%
@@ -780,7 +780,7 @@ check(cured_windows)
 # ```
 # Write it again as `cured_average`, with the same arguments. `loss_function` and `micro_batches` are as above, and the list stays as it is; here its length is a multiple of `k`. `average` is a model of the same kind; `mean.lerp_(weight, 1 - decay)` moves `mean` a part of the way towards `weight`.
 #
-# - Each window steps with the gradient of its large batch, clipped as a whole to the length `max_norm`. Some weights may be frozen.
+# - Each window steps with the gradient of its large batch, clipped as a whole to the length `max_norm`. Some weights may be frozen, and one may be used in two places.
 # - The average moves once for each optimizer step, towards the weights after the step. (If you hook into the optimizer, take the hook off at the end.)
 # - One micro-batch's activations are held at a time.
 

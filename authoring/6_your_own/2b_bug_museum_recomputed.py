@@ -201,7 +201,7 @@ print(same_training(train_cached, batch=16, accumulation_steps=4).outcome)
 #
 # **Reported**: [DeepSpeed, issue 2352](https://github.com/deepspeedai/DeepSpeed/issues/2352) (September 2022): train in bf16, but add gradients up in fp32.
 #
-# A weight in bf16 has its `.grad` in bf16: 8 bits of precision. All micro-batches have the same gradient here, so their mean is 1.
+# A weight in bf16 has its `.grad` in bf16, where nothing else is said: 8 bits of precision. All micro-batches have the same gradient here, so their mean is 1.
 
 
 # %%
@@ -233,7 +233,7 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #
-# **Versions**: DeepSpeed has the setting since 0.7.6; torch 2.13 adds up in the type of the weight, as here.
+# **Versions**: DeepSpeed has the setting since 0.7.6; torch 2.13 adds up in the type of the weight, as here, unless its `grad_dtype` is another.
 #
 # **A good place to stop for today.** What follows is about checkpointing and devices.
 #

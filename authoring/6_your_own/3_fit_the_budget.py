@@ -157,7 +157,7 @@ reveal(
 # %% [markdown]
 # (The number is twice what goes away when the same model gets half of the vocabulary.)
 #
-# The rest grows with the micro-batch, and most of it is further tensors of the logits' size: at the fullest moment the logits are gone, and three others of their shape are there, the kept logarithm of the softmax and two gradients. The layers hardly show.
+# The rest grows with the micro-batch, and most of it is two further tensors of the logits' size. At the fullest moment three of their shape are there: the kept logarithm of the softmax and two gradients. (The logits are gone, so one of the three stands for the column `logits`.) The layers hardly show.
 #
 # ## By hand: the search
 #
@@ -348,7 +348,7 @@ score = score_training(
 )
 
 # %% [markdown]
-# The score is the plan's FLOPs in percent of yours, and 0 where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer, or above. (You can beat the plan: it computes logits at every place, and those whose label is -100 need none. Write that beside `train_within`, not in it.)
+# The score is the plan's FLOPs in percent of yours, and 0 where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer, or above. (You can beat the plan: it computes logits at every place, and where the *next* label is -100 none are needed. Write that beside `train_within`, not in it.)
 #
 # ## What if
 #

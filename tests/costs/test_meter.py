@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -392,6 +393,17 @@ def test_timeline_is_bounded_and_holds_the_peak():
     assert 250 < len(meter.timeline) <= 500
     assert max(total(categories) for _, categories in meter.timeline) == meter.peak_bytes
     assert {phase for phase, _ in meter.timeline} == {"forward", "backward", "optimizer step"}
+
+
+def test_a_shortened_timeline_holds_the_fullest_moment_of_each_category_and_the_last(monkeypatch):
+    usage = np.zeros((3000, len(CATEGORIES)), dtype=np.int64)
+    usage[1500, 3], usage[1501, 0], usage[-1, 1] = 10, 100, 1  # neighbours: one stretch
+    monkeypatch.setattr(Meter, "_usage", lambda self: usage)
+    monkeypatch.setattr(Meter, "_phase_of_ticks", lambda self: np.full(len(usage), "forward"))
+    timeline = [list(sizes.values()) for _, sizes in Meter().timeline]
+    assert len(timeline) <= 500
+    assert np.max(timeline, axis=0).tolist() == usage.max(axis=0).tolist()
+    assert timeline[-1] == usage[-1].tolist()
 
 
 def hooks():

@@ -514,14 +514,18 @@ class Meter:
 
     @property
     def timeline(self) -> list[tuple[str, dict[str, int]]]:
-        """Memory over the operations, for pictures: at most 500 pairs of phase and bytes by category, peak included."""
+        """Memory over the operations: at most 500 pairs of phase and bytes by category.
+
+        Of a longer run the fullest moment of each stretch is kept, the fullest of each category, and the last.
+        """
         usage, phases = self._usage(), self._phase_of_ticks()
-        step = -(-len(usage) // 500)
-        ticks = [
-            start + usage[start : start + step].sum(axis=1).argmax()
+        also = {*usage.argmax(axis=0).tolist(), len(usage) - 1}
+        step = -(-len(usage) // (500 - len(CATEGORIES) - 1))
+        ticks = also | {
+            start + int(usage[start : start + step].sum(axis=1).argmax())
             for start in range(0, len(usage), step)
-        ]
-        return [(str(phases[tick]), _fullest(usage[tick : tick + 1])) for tick in ticks]
+        }
+        return [(str(phases[tick]), _fullest(usage[tick : tick + 1])) for tick in sorted(ticks)]
 
     def segments(self) -> list[tuple[str, dict[str, int]]]:
         """The fullest moment of every half of every phase, in order: pairs of phase and bytes by category."""

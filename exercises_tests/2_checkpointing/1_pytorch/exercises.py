@@ -98,7 +98,7 @@ EXERCISES = (
         truth="the right one",
         mistakes=mistakes.run_in_segments,
         hints=(
-            "Where does segment number i begin, and where does it end, if all are to be as long as possible alike?",
+            "Where does segment number i begin, and where does it end, if all are to be as nearly equal in length as possible?",
             "cuts = [len(layers) * i // segments for i in range(segments + 1)]; a segment is nn.Sequential(*layers[start:end]).",
             "All segments but the last go through torch_checkpoint(part, x, use_reentrant=False), the last one is called plainly.",
         ),

@@ -646,7 +646,7 @@ runs_twice_alike = (
     Mistake(
         "nothing is ever found",
         {**SAME_SHAPE, **NO_BUFFERS},
-        why="Every block passes whose two outputs have the same shape, also one that gives other numbers the second time. `checkpoint` itself compares number, shapes, types and devices of what it saves, and no values either.",
+        why="Every block passes whose two outputs have the same shape, also one that gives other numbers the second time. `checkpoint` itself notices fewer tensors, and other shapes, types or devices, and no values either.",
         hint="What does your function say of a block that divides its output by the number of its calls, and what does it compare?",
     ),
     Mistake(

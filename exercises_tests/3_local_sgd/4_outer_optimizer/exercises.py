@@ -143,7 +143,7 @@ EXERCISES = (
         mistakes=mistakes.quantise,
         hints=(
             "What do the receivers get of a number, and what is the difference to what you wanted to send?",
-            "wanted = change + error; scale = largest absolute value of wanted / 127; codes = wanted / scale, rounded, as int8; the new error is wanted - codes * scale. Look out for a scale of 0.",
+            "wanted = change + error; scale = largest absolute value of wanted / 127; codes = wanted / scale, rounded, as int8; the new error is wanted - codes * scale. What is 0 divided by a scale of 0?",
             "wanted = change + error; scale = wanted.abs().max().item() / 127; where it is 0 take 1.0; codes = (wanted / scale).round().to(torch.int8); return codes, scale, wanted - codes * scale.",
         ),
         also_right=(

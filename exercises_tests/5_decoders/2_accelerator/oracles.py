@@ -36,7 +36,9 @@ def token_backward(seed):
         for rank in range(RANKS):
             shown[f"the gradient on rank {rank} ({case})"] = flat(model, gradients=True)
             shown[f"how often rank {rank} sent its gradients ({case})"] = 1
-            shown[f"whether rank {rank} sent anything more than twice beside its gradients ({case})"] = False
+            shown[
+                f"whether rank {rank} sent anything more than twice beside its gradients ({case})"
+            ] = False
             shown[f"whether the window of rank {rank} is as it was ({case})"] = True
     return shown
 

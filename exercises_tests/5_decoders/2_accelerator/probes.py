@@ -130,7 +130,9 @@ def token_backward(answer, seed):
         for number, (gradient, sent, by_hand, same) in enumerate(of_ranks):
             shown[f"the gradient on rank {number} ({case})"] = gradient
             shown[f"how often rank {number} sent its gradients ({case})"] = sent
-            shown[f"whether rank {number} sent anything more than twice beside its gradients ({case})"] = by_hand > 2
+            shown[
+                f"whether rank {number} sent anything more than twice beside its gradients ({case})"
+            ] = by_hand > 2
             shown[f"whether the window of rank {number} is as it was ({case})"] = same
     return shown
 

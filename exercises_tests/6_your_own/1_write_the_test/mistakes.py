@@ -303,8 +303,8 @@ test_last_window = (
         {
             "train(32, 1, samples), train(8, 4, samples)": "train(samples, 1, samples), train(8, samples // 8, samples)"
         },
-        why="These numbers leave nothing over, so the shorter window that the test is about never comes.",
-        hint="How many micro-batches are left after the last whole window of your samples?",
+        why="The test never sees a wrong shorter window: its numbers leave nothing over, or what they leave over is not held against its large batch.",
+        hint="How many micro-batches are left after the last whole window of your samples, and with what is that training compared?",
     ),
     Mistake(
         "no whole window at the end",
