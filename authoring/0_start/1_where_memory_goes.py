@@ -203,7 +203,7 @@ for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
     print(f"{settings}: temporary {room:.2f} x the weights, in all {in_all:.1f} bytes per weight")
 
 # %% [markdown]
-# With `foreach=False`, the default on a CPU, AdamW takes tensor after tensor. With `foreach=True`, the default on a graphics card, it takes all at once: here one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
+# With `foreach=False`, the default on a CPU, AdamW takes tensor after tensor, with room for two copies of the largest. With `foreach=True`, the default on a graphics card, it takes all at once: here one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
 #
 # ## Exercise: the bytes of a training state
 #

@@ -330,7 +330,7 @@ print_receipts(receipts_of(train_two_a_block))
 # %% [markdown]
 # Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
 #
-# **Two models** that train together under one loss (an encoder and a decoder, say) share one block. With two blocks a micro-batch is counted twice:
+# **Two models** that train together under one loss (an encoder and a decoder, say) share one block. (Here the second one only stands beside the first.) With two blocks a micro-batch is counted twice:
 
 
 # %%
@@ -408,7 +408,7 @@ reveal("last gradient with Accelerate", as_it_is[-1].sum().item(), "times the ri
 print(inspect.getsource(Accelerator._do_sync))
 
 # %% [markdown]
-# At the end of the data loader the window is closed, however many micro-batches it holds. (So a block for each piece of a batch is no way out: `end_of_dataloader` is true for *every* piece of the last batch, and each becomes a step of its own.) And what the loss is divided by:
+# At the end of the data loader the window is closed, however many micro-batches it holds. (So the pieces of a batch, as above, cannot have a block each: `end_of_dataloader` is true for *every* piece of the last batch, and each becomes a step of its own.) And what the loss is divided by:
 
 # %%
 print(

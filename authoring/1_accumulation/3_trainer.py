@@ -608,7 +608,7 @@ print("AdamW, not clipped, with an epsilon of 1e-30: apart", row[2])
 # %% [markdown]
 # ## Losses over tokens
 #
-# Why does the Trainer count items at all? For losses over tokens, where dividing by $k$ gives a mean of means. In the [first lesson of this unit](1_pytorch.ipynb) that gave a short text's tokens more weight than a long one's. The right divisor is the number of targets in the whole window.
+# Why does the Trainer count items at all? For losses over tokens, where dividing by $k$ gives a mean of means. In the [first lesson of this unit](1_pytorch.ipynb) that gave a token more weight in a micro-batch of few targets than in one of many. The right divisor is the number of targets in the whole window.
 #
 # `num_items_in_batch` is that number. For a language model the target of position $i$ is token $i + 1$, so the first token of a text is nobody's target: a text of $L$ tokens has $L - 1$.
 #
@@ -708,7 +708,7 @@ print("over tokens of all ranks:", compare(counted, everything))
 # Write `window_token_loss(outputs, labels, num_items_in_batch)` for `Trainer(..., compute_loss_func=window_token_loss)`.
 #
 # - `outputs.logits` [batch, length, vocabulary]: those at position i predict token i + 1,
-# - `labels` [batch, length]: token numbers, and -100 where there is nothing to predict (in a text or a micro-batch, perhaps nothing at all; the loss of that, too, must come from the logits),
+# - `labels` [batch, length]: token numbers, and -100 where there is nothing to predict (in a text or a micro-batch, perhaps nothing at all; the loss of that is 0 and, too, must come from the logits),
 # - `num_items_in_batch`: a tensor without dimensions, the number of targets in the whole window.
 #
 # It returns the micro-batch's part of the loss: the Trainer adds up the gradients of all micro-batches of the window, and the sum must be the large batch's gradient, whose loss is the mean cross entropy over all its targets. `labels` stay as they are.

@@ -281,7 +281,7 @@ print(
 print(f"{one_mark['log'][1][2]} operations in the first graph")
 
 # %% [markdown]
-# Now the marks' four graphs are all that runs. The first is nearly as large as the mark's graph above: only the small ones are gone. (Two were compiled: from the second window on a few more operations are recorded.)
+# Now the marks' four graphs are all that runs. The first is nearly as large as the mark's graph above: only the small ones are gone. (Two were compiled: from the second window on more operations are recorded.)
 #
 # Which operators of an everyday loop fall back? A few candidates, each called once, without its backward pass:
 

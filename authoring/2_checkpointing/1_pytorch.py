@@ -376,7 +376,7 @@ for prepare in (train_all, freeze_embeddings, train_head, train_biases, train_lo
 reveal("FLOPs of LoRA with checkpoints", round(more_flops["train_lora"], 2), "times plain")
 
 # %% [markdown]
-# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, about half more where most weights are frozen and the gradient still goes through all layers**.
+# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3. **So checkpointing costs a third more where everything trains (3 units become 4), and about half more where most weights are frozen and the gradient still goes through all layers (2 become 3)**.
 # Where the head alone trains, the backward pass ends there. The layers keep nothing for it and are not run again, so there is nothing to gain.
 # (Products on data, or behind frozen embeddings, have no gradient of the input, so they too have 2 units plain: a factor a little above 4/3.)
 #

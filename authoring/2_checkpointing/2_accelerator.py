@@ -237,7 +237,7 @@ print("switched on, then eval: ", times_run(model))
 #
 # Write `train_checkpointed(accelerator, model, optimizer, dataloader)`: one pass through the data loader, accumulated as the accelerator was told to, with **every** layer checkpointed.
 #
-# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and must be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop, and each micro-batch goes backward before the next one goes forward.
+# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and must be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop, and each micro-batch goes backward before the next one goes forward. (The check runs on one device, where the switch works behind `prepare`, too.)
 
 
 # %%
@@ -410,7 +410,7 @@ for number in range(4):
 # %% [markdown]
 # ### Exercise: may this block run twice?
 #
-# *Difficulty* ** · *6 minutes* · *Why*: somebody else's block may change something each time it runs, and checkpointing runs it twice without a word.
+# *Difficulty* ** · *9 minutes* · *Why*: somebody else's block may change something each time it runs, and checkpointing runs it twice without a word.
 #
 # The previous lesson ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
 #

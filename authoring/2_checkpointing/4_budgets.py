@@ -18,7 +18,7 @@ import torch
 from IPython.display import display
 from torch import nn
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
-from trainlean import check, format_bytes, guess, hint, Meter, plot_budgets, recall, reveal
+from trainlean import check, guess, hint, Meter, plot_budgets, recall, reveal
 
 # %%
 recall("2_checkpointing/4_budgets")
@@ -186,7 +186,7 @@ except (ImportError, AttributeError):
     print("This version of PyTorch does not have the memory budget; nothing later depends on it.")
 
 for budget, (size, flops) in curve.items():
-    print(f"budget {budget:4}: keeps {format_bytes(size):>9}, backward {flops / 1e6:5.1f} MFLOP")
+    print(f"budget {budget:4}: keeps {size / 1024:5,.0f} KiB, backward {flops / 1e6:5.1f} MFLOP")
 
 # %%
 if curve:

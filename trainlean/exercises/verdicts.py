@@ -5,6 +5,7 @@ import re
 import time
 from dataclasses import dataclass
 
+from trainlean.arguments import LIBRARY
 from trainlean.exercises.comparing import Observation, first_difference, same
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.seeing import LIBRARIES, Seen, plain, see, undisturbed
@@ -177,7 +178,9 @@ def _of_an_error(name: str, raised: str, learners_traceback: str) -> str:
 def _line(learners_traceback: str) -> str:
     """Where it was raised: the line of the answer that was last at work, as the end of a sentence."""
     lines = re.findall(r'  File "([^"]+)", line (\d+), in .+\n    (.+)', learners_traceback)
-    own = [(number, code) for file, number, code in lines if not file.startswith(LIBRARIES)]
+    own = [
+        (number, code) for file, number, code in lines if not file.startswith((*LIBRARIES, LIBRARY))
+    ]
     if not own:
         return ""
     number, code = own[-1]

@@ -290,7 +290,7 @@ def used(names):
 
 def logged(rates, reported, stopped, case):
     return {
-        f"what stops the run ({case})": stopped,
+        f"what stops the run ({case})": stopped.rstrip("."),
         f"the learning rate at each step ({case})": np.array(rates),
         f"the number of losses reported ({case})": len(reported),
         f"the list of reported losses ({case})": np.array(reported),

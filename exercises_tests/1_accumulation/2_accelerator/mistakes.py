@@ -202,12 +202,12 @@ train_with_accelerator = (
         hint="Which `with` makes `accelerator.sync_gradients` false in the middle of a window?",
     ),
     Mistake(
-        "the forward pass outside the block",
+        "the forward pass in no block",
         {f"{BLOCK}\n            {BACKWARD}": f"{BACKWARD}\n        {BLOCK}"},
         {
             f"{BLOCK}\n            {BACKWARD}": f"loss = loss_of(model, batch)\n        {BLOCK}\n            accelerator.backward(loss)"
         },
-        why="On one device nothing changes; on two, the block keeps the gradients from being sent in every micro-batch, and it is the forward pass that asks.",
+        why="On one device nothing changes. On two, the gradients are sent in every micro-batch: `accumulate` keeps them back, and only for a forward pass in its block.",
         hint="What does `accumulate` do on several devices, and around which two passes must that be?",
     ),
     Mistake(

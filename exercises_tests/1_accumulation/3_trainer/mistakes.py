@@ -456,6 +456,12 @@ window_token_loss = (
         hint="What stands behind the last label of the first text once the labels are flattened?",
     ),
     Mistake(
+        "a mean over nothing",
+        {SUM: "", DIVISION: " * targets.ne(-100).sum() / num_items_in_batch"},
+        why="Where a micro-batch has no targets their mean is nan (0 divided by 0), and nan times 0 is nan. The gradients are right; the loss that the Trainer logs is not.",
+        hint='What does cross_entropy return where every label is -100, and what with reduction="sum"?',
+    ),
+    Mistake(
         "weighed by the positions",
         {SUM: "", DIVISION: " * targets.numel() / num_items_in_batch"},
         why="`cross_entropy` takes its mean over the targets; multiplied with the number of positions, padding included, it comes out too large where there is padding.",
@@ -500,7 +506,7 @@ window_token_loss = (
             }
             for number in ("torch.tensor(0.0)", "0.0")
         ),
-        why="In a micro-batch without targets the loss is a number that does not come from the logits; the Trainer cannot go backward from it, and raises an error.",
+        why="In a micro-batch without targets the loss is a number that does not come from the logits: backward() finds no way from it to the weights.",
         hint='What does cross_entropy with reduction="sum" return where every label is -100, and has that a grad_fn?',
     ),
     Mistake(

@@ -380,7 +380,10 @@ def window_token_loss(answer, seed):
         for number, parts in enumerate(windows(losses, case.accumulation_steps), 1):
             shown[f"the sum of the losses of window {number} ({case})"] = sum(
                 part for part in parts if part == part
-            )  # nan is the mean over no targets, and leaves no gradient
+            )
+        shown[f"the number of micro-batches with a loss of nan ({case})"] = sum(
+            part != part for part in losses
+        )
     return shown
 
 

@@ -578,7 +578,7 @@ choose_segments = (
     return root if fits else None
 """
         },
-        why="The square root is a rule for little memory, which was not asked. Where the budget allows more, fewer segments recompute less; where the root does not fit, another number may still fit, or none does.",
+        why="A square root asks for little memory, not for few FLOPs. Where the budget allows more, fewer segments recompute less; where the root does not fit, another number may still fit, or none does.",
         hint="If everything fits without any checkpoint, why recompute? And if the root does not fit, which numbers are left to try?",
     ),
     Mistake(
@@ -719,7 +719,7 @@ save_linear = (
         "saves nothing",
         {OPERATIONS: "(torch.ops.aten.addmm, torch.ops.aten.mm)"},
         {f"op in {OPERATIONS}": f"ctx.is_recompute and op in {OPERATIONS}"},
-        why="No result was saved, so everything is recomputed, as with plain checkpointing. In PyTorch 2.13 the policy is asked in the forward pass only, where `ctx.is_recompute` is False, and is handed overloads such as aten.addmm.default, to which aten.addmm is not equal.",
+        why="No result was saved, so everything is recomputed, as with plain checkpointing. In PyTorch 2.13 the policy is asked in the forward pass only. A linear layer hands it `aten.addmm.default` or `aten.mm.default`, to which neither `aten.addmm` nor `aten.linear` is equal.",
         hint="What does print(op, ctx.is_recompute) show inside your policy?",
     ),
     Mistake(

@@ -817,8 +817,8 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% window_token_loss: right
-# nan for a micro-batch without targets, whose gradient is zero all the same
+# %% window_token_loss: wrong, a mean over nothing
+# nan for a micro-batch without targets, whose gradient is zero all the same: the Trainer logs another loss
 def window_token_loss(outputs, labels, num_items_in_batch):
     labels = labels[:, 1:]
     mean = cross_entropy(outputs.logits[:, :-1].flatten(0, 1), labels.flatten())
