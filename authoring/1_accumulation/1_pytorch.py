@@ -852,7 +852,7 @@ for parts in (4, 8, 16):
 #
 # Whatever the large batch does once, the loop does once per window, when the gradient is complete: `scheduler.step()`, the update of averaged weights (EMA), and the following.
 #
-# **Clipping** limits the length of the gradient. Done after every micro-batch it limits parts of a sum:
+# **Clipping** limits the length of the gradient. Done after every micro-batch it cuts the sum before it is complete:
 
 # %%
 model = nn.Linear(8, 1)
@@ -906,7 +906,7 @@ for name, every in {"once per window": 4, "every micro-batch": 1}.items():
     )
 
 # %% [markdown]
-# **A saved checkpoint** from the middle of a window: the `state_dict()` of model and optimizer do not hold what `.grad` has added up so far. The toy again, stopped after its second micro-batch and started from what was saved:
+# **A saved checkpoint** from the middle of a window: the `state_dict()`s of model and optimizer do not hold what `.grad` has added up so far. The toy again, stopped after its second micro-batch and started from what was saved:
 
 # %%
 for stop in (None, 2):

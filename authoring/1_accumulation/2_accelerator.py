@@ -274,7 +274,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 #             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
 #             optimizer.step()
 # ```
-# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare`, `backward` and `accumulate`. How a last, shorter window is divided and clipped is left to you; its division comes further below.
+# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare` and `accumulate`. How a last, shorter window is divided and clipped is left to you; its division comes further below.
 #
 # - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
 # - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`, that of all parameters together. No micro-batch is left without a step.
@@ -382,7 +382,7 @@ except ValueError as error:
     print("with another precision:          ", str(error).split(".")[0])
 
 # %% [markdown]
-# The second one, which was told nothing, set the first one back to 1: for accumulation the newest one decides. The precision is decided by the first, and asking for another is an error. In a notebook this happens when a cell higher up is run again. Make the `Accelerator` right before the loop that uses it, as every function here does.
+# The second one, which was told nothing, set the first one back to 1: for accumulation the newest one decides. The precision is decided by the first, and asking for another is an error. In a notebook a second one is made whenever a cell higher up is run again. Make the `Accelerator` right before the loop that uses it, as every function here does.
 #
 # ## The last window
 #

@@ -703,7 +703,7 @@ print("over tokens of all ranks:", compare(counted, everything))
 # %% [markdown]
 # ### Exercise: `num_items_in_batch`
 #
-# *Difficulty* ** · *8 minutes* · *Why*: class weights, for instance, need a loss of your own.
+# *Difficulty* ** · *8 minutes* · *Why*: a loss of your own divides by the window's count itself.
 #
 # Write `window_token_loss(outputs, labels, num_items_in_batch)` for `Trainer(..., compute_loss_func=window_token_loss)`.
 #

@@ -111,8 +111,8 @@ print(
 # %% [markdown]
 # Plain: x, A and B. Checkpointed: x alone. (C is gone from both: its sum is all that was wanted of it.) Three words for what happens, which you need all through this lesson:
 #
-# - **kept**: x, the input of the function, and the function itself (and the state of torch's random numbers; why, you will see);
-# - **discarded**: A and B, at the end of the forward pass;
+# - **kept**: x, the input of the function, and the function itself (and the state of torch's random numbers, which is not counted here; why, you will see);
+# - **discarded**: A and B, when the function returns;
 # - **recomputed**: A and B, from x, when the backward pass arrives at the function.
 #
 # `use_reentrant=False` chooses the newer of two implementations. Write it: in PyTorch 2.13, leaving it out gives a warning and the old one, whose trap you will see below.

@@ -149,7 +149,7 @@ print(f"{steps} steps, {calls} all-reduces, {payload:,} bytes = {payload / size:
 #
 # **Before saving.** The Trainer decides in `on_step_end` (strategy `"steps"`) or in `on_epoch_end` (strategy `"epoch"`) whether to evaluate or save, sets `control.should_evaluate` and `control.should_save`, and does it right after the event. Its own callback comes first, so yours finds the flags set. `on_save` would be too late: it comes when the checkpoint is written.
 #
-# **Predict.** $H=3$, 4 optimizer steps, and a checkpoint every 2 steps (`save_steps=2`). How many averages must there be at least, so that no saved checkpoint holds weights that are not averaged and the ranks end equal? (An average right after another one changes nothing: count it once.)
+# **Predict.** With $H=3$ an average is due after steps 3, 6 and so on, whatever comes in between. There are 4 optimizer steps, and a checkpoint every 2 steps (`save_steps=2`). How many averages are there, if no checkpoint may hold weights that are not averaged and the ranks end equal? (An average right after another one changes nothing: count it once.)
 
 # %%
 # BEGIN SOLUTION

@@ -264,7 +264,7 @@ if rank == 0:
 # %% [markdown]
 # The outer momentum remembers the direction of earlier *rounds*, as momentum in ordinary training remembers earlier steps. With these two numbers a direction in which the ranks go round after round is followed further than they went.
 #
-# What it costs: each rank keeps two more copies of the weights, the start and the velocity. Both are needed only once a round, so they may lie in the host's memory.
+# What it costs: each rank keeps two more copies of the weights, the start and the velocity. Both are needed only once a round, so they may lie in the processor's memory.
 #
 # ## Bytes and time
 #

@@ -183,7 +183,7 @@ pd.DataFrame(
 ).rename_axis("bytes of optimizer state")
 
 # %% [markdown]
-# Half on each rank, as far as whole parameters can be divided evenly, and the same weights. What is sent besides DDP's gradients are the new values: each rank broadcasts its own share.
+# Half on each rank, as far as whole parameters can be divided evenly, and the same weights. What is sent besides DDP's gradients are the new values: each rank broadcasts its own share. (Of 64 such calls in 4 steps rank 0 sends in half; messages and bytes count what it sends. The other two are DDP's.)
 
 # %%
 table_of(devices.pull("counts")[0])

@@ -140,7 +140,9 @@ def in_words(moments: list[float]) -> str:
     """Moments of a training, in optimizer steps, as a list to be read."""
     return (
         ", ".join(
-            str(int(moment)) if moment == int(moment) else f"within step {int(moment) + 1}"
+            f"after step {int(moment)}"
+            if moment == int(moment)
+            else f"inside the window of step {int(moment) + 1}"
             for moment in moments
         )
         or "empty"
@@ -167,7 +169,7 @@ def local_training(case: LocalCase, ranks: list[dict]) -> Observation:
                 "at_first"
             ]
     # The last rank never has more micro-batches than the others, so nothing is left over there.
-    shown[f"the list of optimizer steps after which the ranks communicated ({case})"] = in_words(
+    shown[f"the list of moments at which the ranks communicated ({case})"] = in_words(
         ranks[-1]["averages"]
     )
     for step in range(max(len(pages["weights"]) for pages in ranks)):

@@ -143,7 +143,7 @@ EXERCISES = (
         mistakes=mistakes.places,
         hints=(
             "What does the large batch do once, which your loop does once for a window?",
-            "Four lines run for every micro-batch. Behind the window the gradient is made whole first, then used, and then everything is made ready for the next window.",
+            "Four lines run for every micro-batch. At the end of the window the gradient is first brought back to its own length, then used, and then everything is made ready for the next window.",
             "The gradients are too long by the scaler's factor until `unscale`; so clip after it and before `step`; `update` and `schedule` come after `step`.",
         ),
         also_right=(

@@ -711,7 +711,7 @@ places = (
     Mistake(
         "clipped in every micro-batch",
         moved_into_each("clip"),
-        why="Parts of a sum are clipped, and before they are unscaled: the whole gradient of the window is what has a limit.",
+        why="The sum is clipped before it is complete, and before it is unscaled: the whole gradient of the window is what has a limit.",
         hint="When is the gradient complete?",
     ),
     Mistake(

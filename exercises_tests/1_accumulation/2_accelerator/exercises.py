@@ -114,7 +114,7 @@ EXERCISES = (
         mistakes=mistakes.loss_factor,
         hints=(
             "How many micro-batches does the window hold in which this one lies, when it is one of the last?",
-            "`accelerator.backward` divides by k whatever comes; by what should it be divided?",
+            "`accelerator.backward` divides the loss by k whatever comes; by what should the loss be divided?",
             "whole = micro_batches // k * k; size = k if index < whole else micro_batches - whole; k / size.",
         ),
         also_right=(

@@ -123,7 +123,7 @@ train_with_accelerator = (
     Mistake(
         "clipped in every micro-batch",
         {CLIP_IN_SYNC: f"            {CLIP}\n"},
-        why="`clip_grad_norm_` is not put off until the end of the window as `step` is: it cuts parts of a sum that is not complete, and so turns the gradient.",
+        why="`clip_grad_norm_` is not put off until the end of the window as `step` is: it cuts the sum before it is complete, and so turns the gradient.",
         hint="Which flag tells that the gradient of the window is complete?",
     ),
     Mistake(

@@ -156,7 +156,7 @@ def train_with_accelerator(answer, seed):
         if made.called and not any(prepared.values()):
             forgotten["another Accelerator than the one that was given"] = True
         forgotten |= {
-            f"{'an' if thing == 'optimizer' else 'a'} {thing} that was not prepared": True
+            f"the use of {'an' if thing == 'optimizer' else 'a'} {thing} that was not prepared": True
             for thing, found in prepared.items()
             if not found
         }

@@ -51,7 +51,7 @@ EXERCISES = (
         truth="the recipe's",
         mistakes=mistakes.accumulation_arguments,
         hints=(
-            "Effective batch = micro-batch x accumulation steps: which two of these three are arguments, and which must be computed?",
+            "Effective batch = micro-batch x accumulation steps: which two of these three is your function given, and which must it compute?",
             "Everything that the task names and you do not set has a default: look at optim, max_grad_norm and lr_scheduler_type in the table above the exercise, or print `TrainingArguments(folder)` within your function.",
             'lr_scheduler_type="constant_with_warmup", and warmup_steps = -(-samples // effective_batch), rounded up, the number of optimizer steps in an epoch.',
         ),

@@ -347,7 +347,7 @@ def refusal(answer, trainer, wrapped, early: bool) -> str:
             raise  # the stub
         return f"to raise a NotImplementedError{when}"
     except Exception as error:
-        return f"to raise a {type(error).__name__}{when}"
+        return f"to raise {type(error).__name__}{when}"
     return BEGUN
 
 

@@ -15,7 +15,7 @@ BECAUSE = question(
     ),
     (
         "The first and the last, around a period of three steps.",
-        "At the beginning the ranks are equal: nothing is averaged there.",
+        "The first comes before a checkpoint, and so does the last. With H = 3 one is due after step 3.",
     ),
 )
 

@@ -48,7 +48,7 @@ train_diloco = (
         "the outer step begins at the mean",
         {ROUND: ENDS},
         why="The ranks are equal, but the change counts twice: once in the mean from which you begin, and once more in the outer step.",
-        hint="With outer learning rate 1 this must be Local SGD: how far do you go in all?",
+        hint="From which weights does your outer step begin, and how much of the change is in them already?",
     ),
     Mistake(
         "the first start kept for all rounds",
@@ -67,7 +67,7 @@ train_diloco = (
         "the outer gradient divided by H",
         {DIVISION: f"{DIVISION}                parameter.grad /= local_steps\n"},
         why="The outer gradient is the whole way of a round, not its mean step; divided by H the outer optimizer is given an H-th of it.",
-        hint="With outer learning rate 1 this must be Local SGD: how far do you go in all?",
+        hint="How far has a rank gone in a round, and how much of that is the outer optimizer given?",
     ),
     Mistake(
         "sum in place of mean",
