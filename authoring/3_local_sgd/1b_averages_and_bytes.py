@@ -185,7 +185,7 @@ if rank == 0:
     )
 
 # %% [markdown]
-# A third trap: the averager takes only parameters that *have a gradient*. Call it after `zero_grad`, and there are none:
+# A third trap: the averager takes only parameters that *have a gradient* on this rank. A weight that the step did not use is left out. After `zero_grad` all are:
 
 # %%
 # %%px
@@ -210,7 +210,7 @@ except ValueError as error:
 #         optimizer.step()
 #         averager.average_parameters(model.parameters())
 # ```
-# Write `train_with_averager(model, optimizer, loss_of, micro_batches, local_steps)`, the same without surprises. `micro_batches` is this rank's own list, which stays as it is; all ranks have equally many, and begin with equal weights.
+# Write `train_with_averager(model, optimizer, loss_of, micro_batches, local_steps)`, the same without surprises. `micro_batches` is this rank's own list, which stays as it is; all ranks have equally many, and begin with equal weights. Every weight that is trained gets a gradient in every step.
 #
 # - The replicas are averaged after steps $H$, $2H$, $3H$ and so on (`local_steps` is $H$), and not before.
 # - After the last step all hold the mean of their parameters, whatever the number of steps.

@@ -262,7 +262,7 @@ if rank == 0:
     print("weights differ < 1e-12:", bool(difference.max() < 1e-12))
 
 # %% [markdown]
-# The outer momentum remembers the direction of earlier *rounds*, as momentum in ordinary training remembers earlier steps. With these two numbers a direction in which the ranks go round after round is followed further than they went.
+# The outer momentum remembers the direction of earlier *rounds*, as momentum in ordinary training remembers earlier steps. With these two numbers a direction that the ranks take in every round is followed further than they went.
 #
 # What it costs: each rank keeps two more copies of the weights, the start and the velocity. Both are needed only once a round, so they may lie in the processor's memory.
 #
@@ -509,7 +509,7 @@ def losses(weights, rows):
 print(f"{seeds} seeds, {replicas} replicas, {steps} steps each, {numbers:,} weights")
 
 # %% [markdown]
-# The training is DiLoCo by hand as above, and has everything in it: $H$ (`None`: gradients are averaged in every step, as DDP does), the outer optimizer, and a function that makes of a change what is received. (`parts` and `late` are for a section below, on fragments. Take an $H$ that divides the steps: here is no last, shorter round.)
+# The training is DiLoCo by hand as above, and has everything in it: $H$ (`None`: gradients are averaged in every step, as DDP does), the outer optimizer, and a function that makes of a change what is received. (`parts` and `late` are for a section below, on fragments. Take an $H$ that divides the steps: there is no last, shorter round here.)
 
 
 # %%

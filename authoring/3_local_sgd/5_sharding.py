@@ -74,7 +74,7 @@ reveal(
 #
 # - Number the trained parameters in the order of `model.parameters()`, from 0; frozen ones get no number. Parameter number $i$ belongs to rank $i \bmod N$. (There are at least as many as ranks.)
 # - Each rank calls `make_optimizer(parameters)` **once**, with the list of those that belong to it. That is the only optimizer it has, so it keeps the state of these alone.
-# - Each micro-batch makes one step. The optimizer of a parameter's owner must see the mean of all ranks' gradients; what stands in the other ranks' `.grad` at that moment does not matter.
+# - Each micro-batch gives every trained parameter a gradient, and makes one step. The optimizer of a parameter's owner must see the mean of all ranks' gradients; what stands in the other ranks' `.grad` at that moment does not matter.
 # - After the step all ranks have the new values of *all* parameters, before the next micro-batch and at the end. Each micro-batch begins with gradients of zero.
 
 
@@ -450,7 +450,7 @@ stop_devices()
 # ## What to keep
 #
 # - ZeRO stage 1: each rank keeps the optimizer state of its share of the parameters, makes their steps, and hands out the new values. The same training; AdamW's 8 bytes become $8/N$.
-# - `fully_shard` keeps at most $1/N$ of weights, gradients and optimizer state, rounded up to whole rows. For blocks that drop their weights after the forward pass it sends 1.5 times what DDP sends. Activations stay as they are.
+# - `fully_shard` keeps at most $1/N$ of weights, gradients and optimizer state, rounded up to whole rows. Where all is trained, and blocks drop their weights after the forward pass, it sends 1.5 times what DDP sends. Activations stay as they are.
 # - Accumulation over $k$ micro-batches gathers the weights of such blocks $2k$ times for each step. Skipping the synchronisation saves the smaller part of these bytes, and keeps whole gradients on every rank.
 # - Checkpointing sends nothing more, inside or outside.
 # - Ask a new version whether it sums or averages: one weight, two gradients.

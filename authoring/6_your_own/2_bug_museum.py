@@ -300,7 +300,7 @@ reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each 
 #
 # **Cure**: one block for all models.
 #
-# **Versions**: `accumulate` takes several models since Accelerate 0.22.0 (pull request [1708](https://github.com/huggingface/accelerate/pull/1708), July 2023). Two blocks are counted twice in 1.15 still.
+# **Versions**: `accumulate` has taken several models since Accelerate 0.22.0 (pull request [1708](https://github.com/huggingface/accelerate/pull/1708), July 2023). Two blocks are counted twice in 1.15 still.
 
 
 # %%
@@ -626,7 +626,7 @@ show_receipts(stopped_after(6, keep_gradients=True))
 #
 # ## The second instrument
 #
-# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts, and compares gradients, settings and weights step by step. Here are loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
+# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts, and compares gradients, settings and weights step by step. (An average that a loop keeps beside the model, as in exhibit 12, it sees only where `train` returns it as a module.) Here are loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
 
 
 # %%

@@ -93,7 +93,7 @@ reveal(
 # %% [markdown]
 # **Cure**: the tokens of all devices are counted before the backward pass, and the loss is multiplied by the number of devices, because DDP divides by it.
 #
-# **Versions**: transformers has `average_tokens_across_devices` since 4.46.2 (pull request [34373](https://github.com/huggingface/transformers/pull/34373)); it is on since 4.54.0 ([39395](https://github.com/huggingface/transformers/pull/39395)).
+# **Versions**: transformers has had `average_tokens_across_devices` since 4.46.2 (pull request [34373](https://github.com/huggingface/transformers/pull/34373)); it has been on since 4.54.0 ([39395](https://github.com/huggingface/transformers/pull/39395)).
 #
 # ### 16. The first token is nobody's target
 #
@@ -131,7 +131,7 @@ named.loss_type = "ForCausalLM"  # the loss that it takes anyway
 print("counted, with the loss named:", targets_counted(named))
 
 # %% [markdown]
-# **Versions**: 4.46.0 and 4.46.1 counted targets, 4.46.2 to 5.9.0 labels. 5.23 counts Llama's targets and GPT-2's labels.
+# **Versions**: 4.46.0 and 4.46.1 counted targets, 4.46.2 to 5.10.0 labels. 5.23 counts Llama's targets and GPT-2's labels.
 #
 # ### 17. Negatives of other micro-batches
 #
@@ -195,7 +195,7 @@ def train_cached(micro_batch, accumulation_steps):
 print(same_training(train_cached, batch=16, accumulation_steps=4).outcome)
 
 # %% [markdown]
-# **Versions**: `CachedMultipleNegativesRankingLoss` is there since sentence-transformers 2.3.0.
+# **Versions**: `CachedMultipleNegativesRankingLoss` came with sentence-transformers 2.3.0.
 #
 # ### 18. A sum that stops growing
 #
@@ -233,7 +233,7 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #
-# **Versions**: DeepSpeed has the setting since 0.7.6; torch 2.13 adds up in the type of the weight, as here, unless its `grad_dtype` is another.
+# **Versions**: DeepSpeed has had the setting since 0.7.6, which refuses it with ZeRO; torch 2.13 adds up in the type of the weight, as here, unless its `grad_dtype` is another.
 #
 # **A good place to stop for today.** What follows is about checkpointing and devices.
 #
@@ -309,14 +309,19 @@ plain, batches = running_mean_after(checkpointing=False)
 twice, counted = running_mean_after(checkpointing=True)
 print(f"batches counted: {batches} and, checkpointed, {counted}")
 print(f"running means differ by up to {(plain - twice).abs().max():.3f}")
+
+# %% [markdown]
+# Each update keeps $1 - m$ of the old value, two of them keep $(1 - m)^2$. So $m' = 1 - \sqrt{1 - m}$:
+
+# %%
 root = 1 - (1 - 0.1) ** 0.5
 cured, _ = running_mean_after(checkpointing=True, momentum=root)
 print(f"momentum {root:.4f}: equal", torch.allclose(plain, cured, atol=1e-6))
 
 # %% [markdown]
-# Each update keeps $1 - m$ of the old value, two of them keep $(1 - m)^2$. So $m' = 1 - \sqrt{1 - m}$ is a **cure** here (pytorch-pfn-extras [does this](https://github.com/pfnet/pytorch-pfn-extras/pull/117)); the counter still counts twice. Leaving batch norm outside the checkpointed block is another.
+# That is a **cure** here (pytorch-pfn-extras [does this](https://github.com/pfnet/pytorch-pfn-extras/pull/117)); the counter still counts twice. Leaving batch norm outside the checkpointed block is another.
 #
-# **Versions**: torch 2.13 still; pytorch-pfn-extras has the cure since 0.4.0.
+# **Versions**: torch 2.13 still; pytorch-pfn-extras has had the cure since 0.4.0.
 #
 # ### 21. Adapters under checkpointing
 #
