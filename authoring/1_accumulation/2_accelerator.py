@@ -277,7 +277,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 # Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare` and `accumulate`. How a last, shorter window is divided and clipped is left to you; its division comes further below.
 #
 # - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
-# - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`, that of all parameters together. No micro-batch is left without a step.
+# - Each complete window steps with the gradient of the large batch. Its length, over all parameters together, is clipped to `max_norm`. No micro-batch is left without a step.
 # - The activations of one micro-batch are held at a time. Every `.grad` is `None` at the start, and backward gives a frozen weight none.
 # - `accelerator.clip_grad_norm_(model.parameters(), max_norm)` clips at once, whenever it is called. It does not wait for the end of the window as `step` does.
 
@@ -597,7 +597,7 @@ print("\n".join(lines[start:]))
 #
 # Write `linear_decay(accelerator, optimizer, dataloader, epochs)`. It returns a *prepared* scheduler with which the learning rate falls in a straight line: unchanged at the first optimizer step, 0 after the last one of the last epoch. How long is the line? Four facts from above decide it: where a window ends when the epoch does, whether a shorter window makes a step, whose share `len(dataloader)` is, and how often the scheduler moves.
 #
-# `optimizer` and `dataloader` are prepared. The loop that uses your scheduler calls `scheduler.step()` in every `accumulate` block. `accelerator` knows `gradient_accumulation_steps` and `num_processes`, the number of devices. `check` also asks as the first of two devices.
+# `optimizer` and `dataloader` are prepared. The loop that uses your scheduler calls `scheduler.step()` in every `accumulate` block. `accelerator` knows `gradient_accumulation_steps` and `num_processes`, the number of devices. `check` also calls your function with an accelerator whose `num_processes` is 2.
 
 
 # %% exercise="linear_decay" points=2

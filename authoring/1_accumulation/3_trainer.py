@@ -599,7 +599,7 @@ row = as_it_comes_and_cured(
 print("AdamW, not clipped, with an epsilon of 1e-30: apart", row[2])
 
 # %% [markdown]
-# - With SGD, not clipped, the factor is a learning rate that is $k$ times too large.
+# - With SGD, not clipped, the factor is a learning rate that is $k$ times too large. (The first step is $k$ times as long; after it the two go different ways, so *moved* is not.)
 # - AdamW, not clipped, moves here as far with it as without. (The ends are a little apart because of *epsilon*, a small number that AdamW adds to its divisor: in the last line, with an epsilon that is nearly nothing, they are not.)
 # - Clipping at 1.0 is the Trainer's *default*. It also cuts gradients that are too long only because of the factor, and here it becomes another training run, with AdamW too.
 #
@@ -708,7 +708,7 @@ print("over tokens of all ranks:", compare(counted, everything))
 # Write `window_token_loss(outputs, labels, num_items_in_batch)` for `Trainer(..., compute_loss_func=window_token_loss)`.
 #
 # - `outputs.logits` [batch, length, vocabulary]: those at position i predict token i + 1,
-# - `labels` [batch, length]: token numbers, and -100 where there is nothing to predict (in a text or a micro-batch, perhaps nothing at all; the loss of that is 0 and, too, must come from the logits),
+# - `labels` [batch, length]: token numbers, and -100 where there is nothing to predict. A whole micro-batch may have nothing to predict. Its loss is 0, and it too must be computed from the logits,
 # - `num_items_in_batch`: a tensor without dimensions, the number of targets in the whole window.
 #
 # It returns the micro-batch's part of the loss: the Trainer adds up the gradients of all micro-batches of the window, and the sum must be the large batch's gradient, whose loss is the mean cross entropy over all its targets. `labels` stay as they are.

@@ -60,7 +60,7 @@ BECAUSE = (
 LINES = {
     "train_with_accelerator": Puzzle(
         ("a sum over the window, not its mean", "divided twice", "data loader not prepared"),
-        moves=((5, 4, 2), (7, 6, 4), (8, 7, 2), (8, 7, 4), (8, 2, 2)),
+        moves=((5, 4, 2), (7, 6, 4), (7, 6, 2), (8, 7, 2), (8, 7, 4), (8, 2, 2)),
     ),
     "train_synchronised_once": Puzzle(
         ("never synchronised", "loss not divided", "synchronised on the first micro-batch"),

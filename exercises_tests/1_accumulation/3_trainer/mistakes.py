@@ -281,6 +281,15 @@ BEHIND_THE_CLIPPING = """    class Divide(TrainerCallback):
 
 exact_trainer = (
     Mistake(
+        "the model's own loss, where it computes none",
+        {
+            FLAG: "",
+            RETURN: MEAN_LOSS.replace("cross_entropy(outputs.logits, labels)", "outputs.loss"),
+        },
+        why="With a compute_loss_func the Trainer does not give the labels to the model, so the model computes no loss: `outputs.loss` is None.",
+        hint="From what could the model have computed a loss, and who has been given it?",
+    ),
+    Mistake(
         "flag set after the Trainer was built",
         {FLAG: "", **then("model.accepts_loss_kwargs = False")},
         why="The Trainer looks at `model.accepts_loss_kwargs` once, when it is built; a flag that comes later is never read.",
