@@ -213,7 +213,7 @@ for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
 # as they lie in memory between `optimizer.step()` and `zero_grad()`.
 #
 # - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one running sum per weight) or `"adamw"` (two averages).
-# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters. Leave the model as it is.
+# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters. The model comes untrained, without a `.grad`: reckon what a step would leave. Leave the model as it is.
 # - Leave out the optimizer's step counters; they are a few bytes.
 #
 # Before some exercises stands a puzzle: the lines of an answer, a few wrong ones among them, to be put in order. You may skip it.
@@ -370,7 +370,7 @@ for category, size in trainer_run.peak.items():
 #
 # ## Memory against speed
 #
-# Every run is a point: to the right is faster, lower is leaner. The stairs join the runs within the budget that no other such run beats in both; this line is called the *Pareto front*.
+# Every run is a point: to the right is faster, lower is leaner. The stairs join the runs within the budget that no other such run beats (is better in one, and at least as good in the other); this line is called the *Pareto front*.
 #
 # - **budget**: what lies above the line does not fit.
 # - **compare at fixed batch**: only runs with the same *effective batch* (samples to an optimizer step) as the chosen one are drawn in full colour. The others are pale.

@@ -282,8 +282,8 @@ for inputs, targets in in_twos:
 # - `micro_batches` is a list of `(inputs, targets)`, all of the same size. Their number is a multiple of `accumulation_steps`.
 # - `loss_function(outputs, targets)` returns the mean over the micro-batch.
 # - After each complete window the optimizer steps once, with the gradient that the large batch of the whole window would have.
-# - Never hold the activations of more than one micro-batch. The micro-batches themselves may be held; they stay as they are.
-# - Weights may be shared or frozen. Every `.grad` is `None` at the start, and backward gives a frozen weight none. Nothing of a window is left for the next.
+# - Never hold the activations of more than one micro-batch. The micro-batches themselves may be held; they and their list stay as they are.
+# - Weights may be shared or frozen. Every `.grad` is `None` at the start of the training, and backward gives a frozen weight none. Nothing of a window is left for the next, nor for the next epoch, for which the function is called again.
 
 
 # %%
@@ -527,7 +527,7 @@ print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 #
 # - What is left makes one window of its own, with its own step, and its gradient is the mean over its own micro-batches.
 # - If nothing is left, there is no extra step.
-# - As before, one micro-batch's activations at a time, every `.grad` is empty at the start, and the micro-batches stay as they are.
+# - As before, one micro-batch's activations at a time, every `.grad` is empty at the start of the training, nothing is left for the next epoch, and the micro-batches and their list stay as they are.
 
 
 # %%
@@ -906,7 +906,7 @@ for name, every in {"once per window": 4, "every micro-batch": 1}.items():
     )
 
 # %% [markdown]
-# **A saved checkpoint** from the middle of a window: the `state_dict()`s of model and optimizer do not hold what `.grad` has added up so far. The toy again, stopped after its second micro-batch and started from what was saved:
+# **A saved checkpoint** from the middle of a window: neither the model's `state_dict()` nor the optimizer's holds what `.grad` has added up so far. The toy again, stopped after its second micro-batch and started from what was saved:
 
 # %%
 for stop in (None, 2):

@@ -91,6 +91,12 @@ train_accumulated = (
             IF_FULL: "if number and number % accumulation_steps == 0:",
         },
     ),
+    usual(
+        "the list of micro-batches emptied",
+        {
+            "    for number, (inputs, targets) in enumerate(micro_batches, start=1):\n": "    number = 0\n    while micro_batches:\n        (inputs, targets), number = micro_batches.pop(0), number + 1\n"
+        },
+    ),
     Mistake(
         "steps everywhere but at the end of a window",
         {IF_FULL: "if number % accumulation_steps:"},
@@ -198,6 +204,15 @@ train_accumulated_to_the_end = (
             }
             for divisor in ("k", OWN_SIZE)
         ),
+    ),
+    Mistake(
+        "the last window never zeroed",
+        {
+            **one_by_one("(index + 1) % k == 0", OWN_SIZE),
+            "    # END SOLUTION": "    if n % k:\n        optimizer.step()\n    # END SOLUTION",
+        },
+        why="The gradients of the last, shorter window are still there when the function ends: the first window of the next epoch steps with them, too.",
+        hint="What is in `.grad` when your function is called for the second epoch?",
     ),
     Mistake(
         "what is left put into the window before",

@@ -51,13 +51,14 @@ def probe_loop(cases):
         shown = {}
         for case in cases:
             model, micro_batches = draw(case, seed, samples=SAMPLES)
+            inputs, targets = micro_batches[0]
             with Held(model) as one:
-                lopsided_loss(model(micro_batches[0][0]), micro_batches[0][1])
+                lopsided_loss(model(inputs), targets)
             optimizer = torch.optim.SGD(in_groups(model), lr=LEARNING_RATE)
             recorder = Recorder(model, optimizer, SAMPLES)
             with Held(model, model.last) as held:
+                model.zero_grad()  # every .grad is empty at the start of the training
                 for _ in range(case.epochs):
-                    model.zero_grad()  # every .grad is empty at the start
                     answer(model, optimizer, lopsided_loss, micro_batches, case.accumulation_steps)
             shown |= training(case, recorder)
             shown[f"the weight at the end ({case})"] = flat(model)
@@ -67,7 +68,7 @@ def probe_loop(cases):
             # A micro-batch may be cut smaller still.
             shown[f"the most micro-batches whose activations are held at once ({case})"] = max(
                 1,
-                round(held.inputs_peak / micro_batches[0][0].nbytes),
+                round(held.inputs_peak / inputs.nbytes),
                 round(held.peak / one.peak),
             )
         return shown
