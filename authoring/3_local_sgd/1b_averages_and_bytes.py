@@ -185,7 +185,7 @@ if rank == 0:
     )
 
 # %% [markdown]
-# A third trap: the averager takes only parameters that *have a gradient* on this rank. A weight that the step did not use is left out. After `zero_grad` all are:
+# A third trap: the averager takes only parameters that *have a gradient* on this rank. After `zero_grad` there are none:
 
 # %%
 # %%px

@@ -331,7 +331,7 @@ pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").r
 )
 
 # %% [markdown]
-# Read the last column: the bytes as a multiple of DDP's with the same $k$.
+# Read the last column: the all-reduces' bytes as a multiple of DDP's with the same $k$. (That `prepare` sends the model once, in every row, is not counted.)
 #
 # - With $k=4$ the guide's loop sends less than DDP only at $H=8$. At $H=4$ it sends *more* than DDP, at $H=1$ more than four times as much.
 # - Guarded, $H=2$ sends three averages where DDP sends four gradients: after steps 2 and 4, and on exit. $H=8$ sends one.
@@ -341,7 +341,7 @@ pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").r
 #
 # *Difficulty* ** · *8 minutes* · *Why*: you can know this number before the training.
 #
-# Write `local_sgd_traffic(micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded)`. It returns three whole numbers: how often one rank averages its weights in one pass, how many all-reduces that makes, and how many bytes it hands over.
+# Write `local_sgd_traffic(micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded)`. It returns three whole numbers: how often one rank averages its weights in one pass, how many all-reduces that makes, and how many bytes it hands to them.
 #
 # - `micro_batches` are one rank's. The data loader is prepared, so a last, shorter window steps, too.
 # - Unlike in the last lesson's `communication`, the class *always* averages once more on exit.
@@ -439,16 +439,16 @@ pd.DataFrame(
 #
 # ## What stays unequal
 #
-# The source above averages `model.parameters()` and nothing else. So what the [previous lesson](1b_averages_and_bytes.ipynb) measured holds here as well: optimizer state and buffers stay on their rank. Two things follow for what you save.
+# The source above averages `model.parameters()` and nothing else. So what the [previous lesson](1b_averages_and_bytes.ipynb) measured holds here as well: optimizer state and buffers stay on their rank. (Only in the first forward pass after `prepare` DDP gives all ranks rank 0's buffers.) Two things follow for what you save.
 #
 # - Where there is a BatchNorm, average the buffers before you save rank 0's model.
-# - To go on after a stop as if there had been none, save the optimizer state on every rank, right after an average.
+# - To go on after a stop, save right after an average, and on every rank its optimizer state.
 #
 # ## The same weights
 #
 # The recipe of this unit: the small BERT, SGD with learning rate 0.05, the first 64 reviews in their order, micro-batches of 4, of which the two ranks take turns; windows of 2, so 4 optimizer steps for each rank; $H=3$. So there is an average after step 3, and one at the end.
 #
-# Once with two models by hand, in one process and without any library. Once with the guarded loop, on two devices.
+# Once with two models by hand, in one process and without Accelerate. Once with the guarded loop, on two devices.
 
 
 # %%

@@ -66,7 +66,7 @@ EXERCISES = (
         mistakes=mistakes.train_with_averager,
         hints=(
             "The averager's counter is 0 at its first call: for how many calls must it keep still so that its first average comes after step H?",
-            "warmup_steps moves the first average; after the loop average once more, with your own all_reduce or with `average_parameters` from torch.distributed.algorithms.model_averaging.utils.",
+            "warmup_steps moves the first average; after the loop average once more, with your own all_reduce or with `average_parameters(model.parameters(), None)` from torch.distributed.algorithms.model_averaging.utils.",
             "PeriodicModelAverager(period=H, warmup_steps=H - 1); after the loop: for each parameter, dist.all_reduce(parameter.data), then divide by dist.get_world_size().",
         ),
         also_right=(
