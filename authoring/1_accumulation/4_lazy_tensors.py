@@ -209,7 +209,7 @@ for name, scale in {
     print(f"{name:20} {in_fresh_process(scaled_backward, scale)}")
 
 # %% [markdown]
-# A Python *float* is recorded as data of 64 bits. Beside a tensor with dimensions, such as `outputs * 0.25`, it does no harm. A loss has none: here 64 bits come back through it, and the next matrix product refuses them. The error comes from the mark and names no line of yours. Divide by the integer $k$, or multiply with a tensor of 32 bits.
+# A Python *float* is recorded as data of 64 bits. Beside a tensor with dimensions, such as `outputs * 0.25`, it does no harm. A loss has none: here 64 bits come back through it, and the next matrix product refuses them. The error comes from the mark, not from the line that scaled the loss. Divide by the integer $k$, or multiply with a tensor of 32 bits.
 #
 # **Predict.** Sixteen micro-batches, a mark after each fourth. How many graphs will be run?
 
@@ -281,7 +281,7 @@ print(
 print(f"{one_mark['log'][1][2]} operations in the first graph")
 
 # %% [markdown]
-# Now the marks' four graphs are all that runs. The first is nearly as large as the mark's graph above: only the small ones are gone. (Two were compiled: from the second window on more operations are recorded.)
+# Now the marks' four graphs are all that runs. The first is nearly as large as the mark's graph above: only the small ones are gone. (Two were compiled: from the second window on copies of views are recorded, too; after that the graph stays the same.)
 #
 # Which operators of an everyday loop fall back? A few candidates, each called once, without its backward pass:
 
