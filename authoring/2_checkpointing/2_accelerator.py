@@ -414,7 +414,7 @@ for number in range(4):
 #
 # The previous lesson ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
 #
-# Write `runs_twice_alike(block, *inputs)`. It runs the block twice, both times to its end, in the mode in which it is, with torch's random state set back before the second run, as `checkpoint` does. It returns True if the second run gives the same output as the first and leaves the block's buffers (all of them, whatever their type and size; one that has grown is not as it was) as the first run left them, else False. (Rounding may pass, a thousandth may not.) What the two runs change in the block may stay changed. No seed of your own stays behind: afterwards torch's random state is what it was before the call, or what a single run of the block leaves.
+# Write `runs_twice_alike(block, *inputs)`. It runs the block twice on the inputs themselves (no copies), both times to its end, in the mode in which it is, with torch's random state set back before the second run, as `checkpoint` does. It returns True if the second run gives the same output as the first and leaves the block's buffers (all of them, whatever their type and size; one that has grown is not as it was) as the first run left them, else False. (Rounding may pass, a thousandth may not.) What the two runs change in the block may stay changed. No seed of your own stays behind: afterwards torch's random state is what it was before the call, or what a single run of the block leaves.
 
 
 # %% exercise="runs_twice_alike" points=2
@@ -517,7 +517,7 @@ missing = ["use_reentrant parameter should be passed" in str(one.message) for on
 print("a dictionary without use_reentrant: warned", sum(missing), "times")
 
 # %% [markdown]
-# The protection has a price where only the head trains. Plainly the backward pass ends at the head, and the frozen layers keep nothing. With the switch the embedding's output asks for a gradient that nobody uses, so all layers are run again and go backward:
+# The protection has a price where only the head trains. Plainly the backward pass ends at the head, and the frozen layers keep nothing for it. (The activations of the first row are what a layer works with in the forward pass.) With the switch the embedding's output asks for a gradient that nobody uses, so all layers are run again and go backward:
 
 
 # %%

@@ -186,7 +186,7 @@ except (ImportError, AttributeError):
     print("This version of PyTorch does not have the memory budget; nothing later depends on it.")
 
 for budget, (size, flops) in curve.items():
-    print(f"budget {budget:4}: keeps {size / 1024:5,.0f} KiB, backward {flops / 1e6:5.1f} MFLOP")
+    print(f"budget {budget:4}: keeps {size / 2**20:4.2f} MiB, backward {flops / 1e6:5.1f} MFLOP")
 
 # %%
 if curve:
