@@ -28,7 +28,7 @@ USUAL = {
         "Which loss does backward() get, and by what must that one be divided so that the sum over the window is the mean over all samples?",
     ),
     "divided twice": (
-        "The window's gradient is too small by a factor k: this is what dividing twice gives (the loss twice, or the loss and the gradients).",
+        "A whole window's gradient is too small by a factor k: this is what dividing twice gives (the loss twice, or the loss and the gradients).",
         "Where does your loop divide, and which of these places can go?",
     ),
     "gradients divided in every round": (
@@ -72,7 +72,7 @@ USUAL = {
         "When can the activations of a micro-batch go: which call frees them, and when do you make it?",
     ),
     "backward on the running total": (
-        "The first micro-batch of a window counts k times, the second one k - 1 times: each backward on a running total goes through all micro-batches before it again.",
+        "The first micro-batch of a whole window counts k times, the second one k - 1 times: each backward on a running total goes through all micro-batches before it again.",
         "Who does the adding up over the window: your total, or backward() itself?",
     ),
     "labels shifted the wrong way": (

@@ -203,7 +203,7 @@ for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
     print(f"{settings}: temporary {room:.2f} x the weights, in all {in_all:.1f} bytes per weight")
 
 # %% [markdown]
-# With `foreach=False`, the default on a CPU, AdamW takes tensor after tensor, with room for two copies of the largest. With `foreach=True`, the default on a graphics card, it takes all at once: here one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
+# With `foreach=False`, the default on a CPU, AdamW takes tensor after tensor: here with room for two copies of the largest. With `foreach=True`, the default on a graphics card, it takes all at once: here one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
 #
 # ## Exercise: the bytes of a training state
 #
@@ -213,7 +213,7 @@ for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
 # as they lie in memory between `optimizer.step()` and `zero_grad()`.
 #
 # - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one running sum per weight) or `"adamw"` (two averages).
-# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters. The model comes untrained, without a `.grad`: reckon what a step would leave. Leave the model as it is.
+# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters. Count what a step would leave: most models come without a `.grad`, one may have its gradients already. Leave the model as it is, its gradients too.
 # - Leave out the optimizer's step counters; they are a few bytes.
 #
 # Before some exercises stands a puzzle: the lines of an answer, a few wrong ones among them, to be put in order. You may skip it.

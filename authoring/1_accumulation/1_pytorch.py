@@ -282,7 +282,7 @@ for inputs, targets in in_twos:
 # - `micro_batches` is a list of `(inputs, targets)`, all of the same size. Their number is a multiple of `accumulation_steps`.
 # - `loss_function(outputs, targets)` returns the mean over the micro-batch.
 # - After each complete window the optimizer steps once, with the gradient that the large batch of the whole window would have.
-# - Never hold the activations of more than one micro-batch. The micro-batches themselves may be held; they and their list stay as they are.
+# - Never hold the activations of more than one micro-batch for backward. The micro-batches themselves may be held; they and their list stay as they are.
 # - Weights may be shared or frozen. Every `.grad` is `None` at the start of the training, and backward gives a frozen weight none. Nothing of a window is left for the next, nor for the next epoch, for which the function is called again.
 
 
@@ -734,7 +734,7 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 #
 # - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; both numbers differ from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
 # - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count, and a micro-batch may have no others.
-# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window and the model's mode stay as they are. Every `.grad` is `None` at the start, and backward gives a frozen weight none.
+# - Never hold the activations of more than one micro-batch for backward. There is no optimizer step here, and the window and the model's mode stay as they are. Every `.grad` is `None` at the start, and backward gives a frozen weight none.
 
 
 # %%
@@ -880,7 +880,7 @@ print(
 # %% [markdown]
 # Again the lengths agree and the directions do not.
 #
-# **The gradient scaler** of mixed precision in fp16 multiplies the loss, to keep small gradients from being rounded to zero. `scale(loss)` belongs to each micro-batch; `unscale_`, clipping, `step` and `update` to the window. A second `unscale_` before `update` raises an error. But with `update` after every micro-batch nothing is raised, and the gradients that were there already are divided again:
+# **The gradient scaler** of mixed precision in fp16 multiplies the loss, to keep small gradients from being rounded to zero. `scale(loss)` belongs to each micro-batch; `unscale_`, clipping, `step` and `update` to the window. A second `unscale_` before `update` raises an error. With `update` after every micro-batch no error comes in the first window, and the gradients that were there already are divided again:
 
 
 # %%

@@ -382,7 +382,7 @@ except ValueError as error:
     print("with another precision:          ", str(error).split(".")[0])
 
 # %% [markdown]
-# The second one, which was told nothing, set the first one back to 1: for accumulation the newest one decides. The precision is decided by the first, and asking for another is an error. In a notebook a second one is made whenever a cell higher up is run again. Make the `Accelerator` right before the loop that uses it, as every function here does.
+# The second one, which was told nothing, set the first one back to 1: for accumulation the newest one decides. The precision is decided by the first, and asking for another is an error. In a notebook a second one is made whenever a cell that makes one is run again. Make the `Accelerator` right before the loop that uses it, as every function here does.
 #
 # ## The last window
 #
@@ -595,7 +595,7 @@ print("\n".join(lines[start:]))
 #
 # *Difficulty* *** · *8 minutes* · *Why*: a learning rate that never comes down raises no error.
 #
-# Write `linear_decay(accelerator, optimizer, dataloader, epochs)`. It returns a *prepared* scheduler with which the learning rate falls in a straight line: unchanged at the first optimizer step, 0 after the last one of the last epoch. How long is the line? Four facts from above decide it: where a window ends when the epoch does, whether a shorter window makes a step, whose share `len(dataloader)` is, and how often the scheduler moves.
+# Write `linear_decay(accelerator, optimizer, dataloader, epochs)`. It returns a *prepared* scheduler with which the learning rate falls in a straight line: unchanged at the first optimizer step, 0 after the last one of the last epoch. How long is the line? Four facts from above decide it: whether a window goes on from one epoch into the next, whether a shorter window makes a step, whose share `len(dataloader)` is, and how often the scheduler moves.
 #
 # `optimizer` and `dataloader` are prepared. The loop that uses your scheduler calls `scheduler.step()` in every `accumulate` block. `accelerator` knows `gradient_accumulation_steps` and `num_processes`, the number of devices. `check` also calls your function with an accelerator whose `num_processes` is 2.
 
@@ -929,7 +929,7 @@ print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")
 # - `prepare` model, optimizer, data loader and scheduler; `accelerator.backward` divides; one forward and one backward in each `accumulate` block; clip only when `accelerator.sync_gradients`.
 # - Here `backward` divides by $k$ always: in a short last window, multiply the loss by $k$ / its micro-batches.
 # - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices; a warm-up in steps is multiplied by the devices, too. Trust neither 1.15's docstring nor its `adjust_scheduler`.
-# - `no_sync` goes around forward *and* backward, for all micro-batches but the last. `accumulate` does that. One synchronisation is one all-reduce for each bucket.
+# - `no_sync` goes around forward *and* backward, for all micro-batches of a window but its last. `accumulate` does that. One synchronisation is one all-reduce for each bucket.
 # - One `Accelerator` in a process: the newest one sets the accumulation for all, the first one the precision.
 #
 # Next: [Gradient accumulation with the Trainer](3_trainer.ipynb), where the loop disappears altogether.

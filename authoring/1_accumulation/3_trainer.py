@@ -485,7 +485,7 @@ pd.DataFrame(rows, columns=["model", "left to the model", "model divides", "fact
 # - no more than a micro-batch goes through the model at once, and its activations are gone before the next one's come,
 # - steps, optimizer, learning rate and clipping are those of `args`.
 #
-# `model` is a classifier like BERT, whose loss is a mean and whose `forward` takes `**kwargs`. All micro-batches have the same size. The lines printed above tell what to do.
+# `model` is a classifier like BERT, perhaps with frozen weights, whose loss is a mean and whose `forward` takes `**kwargs`. All micro-batches have the same size. The lines printed above tell what to do.
 
 
 # %% exercise="exact_trainer" points=3

@@ -111,7 +111,7 @@ print(
 # %% [markdown]
 # Plain: x, A and B. Checkpointed: x alone. (C is gone from both: its sum is all that was wanted of it.) Three words for what happens, which you need all through this lesson:
 #
-# - **kept**: x, the input of the function, and the function itself (and the state of torch's random numbers, which is not counted here; why, you will see);
+# - **kept**: x, the input of the function, and the function itself (and, for a reason that you will see, the state of torch's random numbers; it is not counted here);
 # - **discarded**: A and B, when the function returns;
 # - **recomputed**: A and B, from x, when the backward pass arrives at the function.
 #

@@ -634,7 +634,7 @@ print("same weights to 1e-6:", bool((plain_weights - lean_weights).abs().max() <
 # %% [markdown]
 # Fewer activations, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP sends gradients in groups, called *buckets*, so a step may take more than one all-reduce.)
 #
-# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; so that there is one, the model below gets a spare layer that is never used. `static_graph=True` tells DDP that every step looks the same. In the reentrant variant every block is recomputed and then has a backward pass of its own, *within* the model's.
+# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; so that there is one, the model below gets a spare layer that is never used, where a setting is on. `static_graph=True` tells DDP that every step looks the same. In the reentrant variant every block is recomputed and then has a backward pass of its own, *within* the model's.
 
 # %%
 # %%px

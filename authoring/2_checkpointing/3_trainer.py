@@ -151,7 +151,7 @@ summary(runs)
 plot_memory(runs)
 
 # %% [markdown]
-# Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no layer's activations are left, only the batch itself, the numbers of its tokens. From there on, no further saving of activations would help.
+# Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no layer's activations are left, only the window's micro-batches themselves, token numbers and masks. From there on, no further saving of activations would help.
 # The times say little here: each was taken once. Speed gets its own section below.
 #
 # The FLOPs rise in the third row only: accumulation computes nothing twice, checkpointing does.
@@ -350,10 +350,7 @@ half_plain, half_every = (
 boundary = (every_layer.peak["activations"] - half_every.peak["activations"]) / 12
 interior = (plain.peak["activations"] - half_plain.peak["activations"]) / 12 - boundary
 rest = plain.peak["activations"] - 24 * (interior + boundary)
-print(
-    f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}, "
-    f"everything else {format_bytes(rest)}"
-)
+print(f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}")
 
 
 def predict(every_n_layers):

@@ -439,7 +439,7 @@ pd.DataFrame(
 #
 # ## What stays unequal
 #
-# The source above averages `model.parameters()` and nothing else. So what the [previous lesson](1b_averages_and_bytes.ipynb) measured holds here as well: optimizer state and buffers stay on their rank. (Only in the first forward pass after `prepare` DDP gives all ranks rank 0's buffers.) Two things follow for what you save.
+# The source above averages `model.parameters()` and nothing else. So what the [previous lesson](1b_averages_and_bytes.ipynb) measured holds here as well: optimizer state and buffers stay on their rank. (DDP gives all ranks rank 0's buffers in `prepare` and in the first forward pass after it.) Two things follow for what you save.
 #
 # - Where there is a BatchNorm, average the buffers before you save rank 0's model.
 # - To go on after a stop, save right after an average, and on every rank its optimizer state.

@@ -743,7 +743,7 @@ explorer(
 )
 
 # %% [markdown]
-# A speed is measured on one card, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context; a prediction stands at the speed of its measured row. (Of a measured peak only weights and optimizer state are known apart; the rest is *not divided*.)
+# A speed is measured on one card, so the H100 has an explorer of its own. Its rows and their predictions have what the allocator reserved, without a context; a prediction stands at the speed of its measured row. (Of the tensors at a measured peak only weights and optimizer state are known apart; the others are *not divided*.)
 
 # %%
 for rows in cards.values():

@@ -288,7 +288,7 @@ check(test_ranks)
 #
 # - `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order, and `micro_batch` counts texts. It returns the gradient of each step.
 # - It is right where each of the $n$ targets of a step has the weight $1/n$, whichever text and micro-batch it stands in.
-# - With one accumulation step it is right, with one exception. Each micro-batch is padded to its longest text, and a training that counts the padding as targets does so in the large batch, too. The two then differ only where the longest texts of a window's micro-batches differ in length.
+# - With one accumulation step it is right, with one exception. Each micro-batch is padded to its longest text, and a training that counts the padding as targets does so in the large batch, too. Its gradients with and without accumulation then differ only where the longest texts of a window's micro-batches differ in length.
 #
 # As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
 

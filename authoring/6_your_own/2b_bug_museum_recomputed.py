@@ -233,7 +233,7 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #
-# **Versions**: DeepSpeed has had the setting since 0.7.6, which refuses it with ZeRO; torch 2.13 adds up in the type of the weight, as here, unless its `grad_dtype` is another.
+# **Versions**: DeepSpeed has had the setting since 0.7.6, which with ZeRO takes no other type than the model's; torch 2.13 adds up in the type of the weight, as here, unless its `grad_dtype` is another.
 #
 # **A good place to stop for today.** What follows is about checkpointing and devices.
 #

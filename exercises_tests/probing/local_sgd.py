@@ -140,7 +140,7 @@ def in_words(moments: list[float]) -> str:
     """Moments of a training, in optimizer steps, as a list to be read."""
     return (
         ", ".join(
-            f"after step {int(moment)}"
+            f"at step {int(moment)}"
             if moment == int(moment)
             else f"inside the window of step {int(moment) + 1}"
             for moment in moments

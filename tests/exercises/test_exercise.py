@@ -433,7 +433,7 @@ def test_a_small_difference_is_told_in_numbers_that_differ():
     got[2, 3] += 0.002
     told = first_difference({"a": got}, {"a": want}, "the truth")
     assert told.startswith(
-        "a differs from the truth by 0.0005 of its length, most in entry 2, 3, which is "
+        "a differs from the truth by 0.0005 times its length, most in entry 2, 3, which is "
     )
     first, second = told.rpartition("which is ")[2].split("; the truth is ")
     assert abs(float(first) - float(second) - 0.002) < 2e-4

@@ -68,7 +68,7 @@ def _of_several(told: str, truth: str) -> str:
             count=1,
         )
     told = rest.replace("it should be", "they should be").replace(
-        "of its length", "of their length"
+        "times its length", "times their length"
     )
     return ", most in entry".join([f"{verb} {told}", *of_an_entry])
 
@@ -100,7 +100,7 @@ def describe(got: object, want: object, truth: str) -> str:
         worst = np.unravel_index(apart.argmax(), apart.shape)
         entry = ", ".join(map(str, map(int, worst)))
         return (
-            f"differs from {truth} by {np.linalg.norm(got - want) / lengths[1]:.1g} of its length, "
+            f"differs from {truth} by {np.linalg.norm(got - want) / lengths[1]:.1g} times its length, "
             f"most in entry {entry}, which {_values(float(got[worst]), float(want[worst]), truth)}"
         )
     return f"points elsewhere than {truth}: cosine {cosine:.3f}, length {ratio:.2f} of it"

@@ -441,7 +441,7 @@ def _how_many_graphs(run: OwnRun) -> Question | None:
 
     def says(count: int) -> str:
         if count > ran:
-            return f"Recorded were {ran}: a graph runs only where something asks for it."
+            return f"{ran} {'was' if ran == 1 else 'were'} recorded: a graph runs only where something asks for it."
         later = next(i for i, number in enumerate(graphs) if number > count)
         return f"After graph {count} another one ran, in line {frames[later].line}."
 
@@ -472,7 +472,7 @@ def _how_many_parts(run: OwnRun) -> Question | None:
                 str(count),
                 f"It changed again after change {count}, from {changes[count - 1]:.4g} to {changes[count]:.4g}."
                 if count < parts
-                else f"Recorded were {parts}, {count - parts} fewer, over {last} micro-batches.",
+                else f"Over {last} micro-batches {parts} {'change was' if parts == 1 else 'changes were'} recorded.",
             )
             for count in counts
         ],

@@ -107,13 +107,13 @@ def computed(
 ) -> Question | None:
     """A question of computed answers, each (text, what is said of it); None where fewer than `least` wrong ones differ.
 
-    Of wrong ones of which the same is said the first is taken; of one that comes of several mistakes all is said.
+    Of wrong ones of which the same is said the first is taken; of one that comes of several mistakes, what is said of the first two.
     """
     said: dict[str, list[str]] = {}
     for text, says in wrong:
         if text != right[0] and not any(says in others for others in said.values()):
             said.setdefault(text, []).append(says)
-    options = [Option(text, " Or: ".join(says)) for text, says in said.items()]
+    options = [Option(text, " Or: ".join(says[:2])) for text, says in said.items()]
     if len(options) < least:
         return None
     return Question("", ask, Option(*right), (*options[:MOST_WRONG],))

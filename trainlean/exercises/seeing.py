@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import io
 import json
+import os
 import random
 import re
 import sysconfig
@@ -183,12 +184,12 @@ def learners_part(error: BaseException) -> str:
     """
     # Raised in another process, its frames come back as a note.
     files = re.findall(r'File "([^"]+)", line', "\n".join(getattr(error, "__notes__", ())))
-    if files and not files[-1].startswith((*_COURSE_CODE, *LIBRARIES)):
+    if files and not files[-1].startswith((*COURSE_CODE, *LIBRARIES)):
         return "".join(traceback.format_exception_only(error))
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(_COURSE_CODE)
+        if not frame.filename.startswith(COURSE_CODE)
     ]
     if isinstance(error, _MISUSES) and all(
         frame.filename.startswith(LIBRARIES) for frame in frames
@@ -200,7 +201,7 @@ def learners_part(error: BaseException) -> str:
     return "".join([*traceback.format_list(kept), *words])
 
 
-_COURSE_CODE = (str(COURSE / "trainlean"), str(COURSE / "exercises_tests"))
+COURSE_CODE = tuple(f"{COURSE / room}{os.sep}" for room in ("trainlean", "exercises_tests"))
 LIBRARIES = (
     "<frozen",
     *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},

@@ -5,10 +5,9 @@ import re
 import time
 from dataclasses import dataclass
 
-from trainlean.arguments import LIBRARY
 from trainlean.exercises.comparing import Observation, first_difference, same
 from trainlean.exercises.exercise import Exercise
-from trainlean.exercises.seeing import LIBRARIES, Seen, plain, see, undisturbed
+from trainlean.exercises.seeing import COURSE_CODE, LIBRARIES, Seen, plain, see, undisturbed
 from trainlean.exercises.solutions import answer_of
 
 NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = (
@@ -179,7 +178,9 @@ def _line(learners_traceback: str) -> str:
     """Where it was raised: the line of the answer that was last at work, as the end of a sentence."""
     lines = re.findall(r'  File "([^"]+)", line (\d+), in .+\n    (.+)', learners_traceback)
     own = [
-        (number, code) for file, number, code in lines if not file.startswith((*LIBRARIES, LIBRARY))
+        (number, code)
+        for file, number, code in lines
+        if not file.startswith((*LIBRARIES, *COURSE_CODE))
     ]
     if not own:
         return ""

@@ -53,7 +53,7 @@ EXERCISES = (
         mistakes=mistakes.train_accumulated,
         hints=(
             "When does `.grad` start again from zero, and who makes it do so?",
-            "A window is complete when as many micro-batches as accumulation steps have been seen: count from 1, or compare the remainder with k - 1.",
+            "A window is complete when as many micro-batches as accumulation steps have been seen: count from 1 and look for the remainder 0, or from 0 and look for k - 1.",
             "For every micro-batch: forward, loss / k, backward. When the window is complete: step, then zero_grad.",
         ),
         also_right=(

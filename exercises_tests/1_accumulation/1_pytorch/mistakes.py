@@ -115,7 +115,7 @@ train_accumulated = (
     Mistake(
         "divided by the number of all micro-batches",
         {BACKWARD: "(loss / len(micro_batches)).backward()"},
-        why="A step is the mean over its own window; `len(micro_batches)` counts those of all windows.",
+        why="A step is the mean over its own window; here it is divided by what all windows hold together.",
         hint="How many micro-batches stand behind one step, and how many are in the list?",
     ),
     usual(
@@ -211,7 +211,7 @@ train_accumulated_to_the_end = (
             **one_by_one("(index + 1) % k == 0", OWN_SIZE),
             "    # END SOLUTION": "    if n % k:\n        optimizer.step()\n    # END SOLUTION",
         },
-        why="The gradients of the last, shorter window are still there when the function ends: the first window of the next epoch steps with them, too.",
+        why="The gradients of the last window (here a shorter one) are still there when the function ends: the first window of the next epoch steps with them, too.",
         hint="What is in `.grad` when your function is called for the second epoch?",
     ),
     Mistake(

@@ -207,7 +207,7 @@ train_with_accelerator = (
         {
             f"{BLOCK}\n            {BACKWARD}": f"loss = loss_of(model, batch)\n        {BLOCK}\n            accelerator.backward(loss)"
         },
-        why="On one device nothing changes. On two, the gradients are sent in every micro-batch: `accumulate` keeps them back, and only for a forward pass in its block.",
+        why="On one device nothing changes. On two, the gradients are sent in every micro-batch: `accumulate` keeps them back only where the forward pass, too, is in its block.",
         hint="What does `accumulate` do on several devices, and around which two passes must that be?",
     ),
     Mistake(

@@ -242,8 +242,9 @@ def own_loss(divisor: str) -> dict:
     }
 
 
-MEAN_LOSS = """    def mean_loss(outputs, labels, num_items_in_batch=None):
-        return cross_entropy(outputs.logits, labels)
+MEAN = "cross_entropy(outputs.logits, labels)"
+MEAN_LOSS = f"""    def mean_loss(outputs, labels, num_items_in_batch=None):
+        return {MEAN}
 
     return Trainer(
         model=model, args=args, train_dataset=train_dataset, compute_loss_func=mean_loss
@@ -281,13 +282,13 @@ BEHIND_THE_CLIPPING = """    class Divide(TrainerCallback):
 
 exact_trainer = (
     Mistake(
-        "the model's own loss, where it computes none",
-        {
-            FLAG: "",
-            RETURN: MEAN_LOSS.replace("cross_entropy(outputs.logits, labels)", "outputs.loss"),
-        },
-        why="With a compute_loss_func the Trainer does not give the labels to the model, so the model computes no loss: `outputs.loss` is None.",
-        hint="From what could the model have computed a loss, and who has been given it?",
+        "no loss from compute_loss_func",
+        *(
+            {FLAG: "", RETURN: MEAN_LOSS.replace(f"return {MEAN}", line)}
+            for line in ("return outputs.loss", MEAN)
+        ),
+        why="The Trainer was given None: a `return` is missing in the compute_loss_func, or it returns `outputs.loss`, which is None, because with a compute_loss_func the model is not given the labels.",
+        hint="What is the value of the expression that your compute_loss_func returns?",
     ),
     Mistake(
         "flag set after the Trainer was built",

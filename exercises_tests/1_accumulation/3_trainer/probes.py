@@ -381,7 +381,7 @@ def window_token_loss(answer, seed):
             shown[f"the sum of the losses of window {number} ({case})"] = sum(
                 part for part in parts if part == part
             )
-        shown[f"the number of micro-batches with a loss of nan ({case})"] = sum(
+        shown[f"whether the loss of a micro-batch is nan ({case})"] = any(
             part != part for part in losses
         )
     return shown

@@ -24,7 +24,7 @@ BECAUSE = question(
     "What must have happened to the micro-batches' losses?",
     (
         "They were added up, and nobody divided by their number.",
-        "Loss and gradient are both too large by the number of micro-batches. Who should have divided, the next section looks up.",
+        "Loss and gradient are both too large by the number of micro-batches. Who should have divided, the section *The proof* looks up.",
     ),
     (
         "They were divided, but each of them twice.",

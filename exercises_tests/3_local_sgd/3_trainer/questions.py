@@ -4,18 +4,18 @@ from trainlean.exercises.questions import question
 
 BECAUSE = question(
     "averages with H=3, 4 steps and save_steps=2",
-    "Which of these averages does H ask for?",
+    "Which of these averages would there be with H = 100, too?",
     (
-        "The one after the third step; the others come because something is saved, or ends.",
-        "A checkpoint and the end of the training need equal weights, whatever H is.",
+        "Those after steps 2 and 4.",
+        "A checkpoint and the end of the training need equal weights, whatever H is. The one after step 3 is H's.",
     ),
     (
-        "All of them: one for each step of a period.",
-        "H says how many steps go by without an average, not how many averages there are.",
+        "None of them: the training ends before step 100.",
+        "With H = 100, too, a checkpoint must hold averaged weights, and the ranks must end equal.",
     ),
     (
-        "The first and the last, around a period of three steps.",
-        "The first comes before a checkpoint, and so does the last. With H = 3 one is due after step 3.",
+        "The one after step 3.",
+        "That one is there because H is 3.",
     ),
 )
 

@@ -104,7 +104,7 @@ def received(draw):
         "quantise",
         torch.tensor([scale * change, 127.0 * scale]),
         torch.tensor([scale * error, 0.0]),
-        ask=f"With error feedback, in 8 bits: a number is to change by {scale * change:.2f}, and {scale * error:.2f} of it is left from earlier rounds. The largest number that is to be sent is {127 * scale}. Which error is kept for the next round?",
+        ask=f"With error feedback, in 8 bits: a number is to change by {scale * change:.2f}, and an error of {scale * error:.2f} is left from earlier rounds. The largest number that is to be sent is {127 * scale}. Which error is kept for the next round?",
         says="Change and error together are rounded to a whole number of scales; what is missing then is kept.",
         mistakes=(
             "earlier errors not sent",
