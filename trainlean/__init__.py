@@ -54,6 +54,7 @@ EXPORTS = {  # by the file that has them
     "audit.same": ["same_training", "assert_same_training"],
     "audit.callback": ["AuditCallback"],
     "exercises.finding": ["find_exercise"],
+    "exercises.solutions": ["answer_of"],
     "exercises.verdicts": ["judge"],
     "exercises.guesses": ["guess", "reveal"],
     "exercises.feedback": ["check", "hint"],

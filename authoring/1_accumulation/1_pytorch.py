@@ -880,7 +880,7 @@ print(
 # %% [markdown]
 # Again the lengths agree and the directions do not.
 #
-# **The gradient scaler** of mixed precision in fp16 multiplies the loss, to keep small gradients from being rounded to zero. `scale(loss)` belongs to each micro-batch; `unscale_`, clipping, `step` and `update` to the window. A second `unscale_` before `update` raises an error. With `update` after every micro-batch no error comes in the first window, and the gradients that were there already are divided again:
+# **The gradient scaler** of mixed precision in fp16 multiplies the loss, to keep small gradients from being rounded to zero. `scale(loss)` belongs to each micro-batch; `unscale_`, clipping, `step` and `update` to the window. A second `unscale_` before `update` raises an error. With `update` after every micro-batch no error comes in the loop below, and the gradients that were there already are divided again:
 
 
 # %%

@@ -281,7 +281,7 @@ print(
 print(f"{one_mark['log'][1][2]} operations in the first graph")
 
 # %% [markdown]
-# Now the marks' four graphs are all that runs. The first is nearly as large as the mark's graph above: only the small ones are gone. (Two were compiled: from the second window on copies of views are recorded, too; after that the graph stays the same.)
+# Now the marks' four graphs are all that runs. The first is nearly as large as the mark's graph above: only the small ones are gone. (Two were compiled: from the second window on more copies of views are recorded; after that the graph stays the same.)
 #
 # Which operators of an everyday loop fall back? A few candidates, each called once, without its backward pass:
 

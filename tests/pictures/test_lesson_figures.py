@@ -204,7 +204,7 @@ def test_what_a_picture_has_along_its_axes_is_named():
 
 def test_a_race_says_when_it_is_too_noisy():
     slow, quick = timed_run("a", (2.0, 2.2)), timed_run("b", (0.9, 1.0))
-    assert "m: 2.21 x as fast at the same memory" in texts(plot_race({"m": [slow, quick]}, "ab"))
+    assert "m: 2.21 x as fast\nat the same memory" in texts(plot_race({"m": [slow, quick]}, "ab"))
     noisy = timed_run("b", (0.9, 2.1))
     assert "m: too noisy to tell" in texts(plot_race({"m": [slow, noisy]}, "ab"))
 

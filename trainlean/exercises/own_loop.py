@@ -441,7 +441,7 @@ def _how_many_graphs(run: OwnRun) -> Question | None:
 
     def says(count: int) -> str:
         if count > ran:
-            return f"{ran} {'was' if ran == 1 else 'were'} recorded: a graph runs only where something asks for it."
+            return f"{ran} ran: a graph runs only where something asks for it."
         later = next(i for i, number in enumerate(graphs) if number > count)
         return f"After graph {count} another one ran, in line {frames[later].line}."
 

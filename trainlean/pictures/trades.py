@@ -130,7 +130,7 @@ def plot_race(races: dict[str, Sequence[Run]], labels: Sequence[str]) -> Picture
             colours = [PLAIN, FAINT, LINES[2]][: len(runs)]
             panel.barh(range(len(runs)), speeds, color=colours, xerr=errors, capsize=3)
             overlap = lows[-1] <= highs[0] and lows[0] <= highs[-1]
-            faster = f"{speeds[-1] / speeds[0]:.2f} x as fast at the same memory"
+            faster = f"{speeds[-1] / speeds[0]:.2f} x as fast\nat the same memory"
             panel.set_yticks(range(len(runs)), labels)
             panel.invert_yaxis()
             panel.tick_params(axis="y", labelcolor=INK)

@@ -178,6 +178,7 @@ training_state_bytes = (
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)"""
         },
+        {"copies = 1": "copies = 1\n        model.zero_grad(set_to_none=False)"},
         why="The bytes are right, but the model belongs to the caller, who finds it changed: its gradients or weights, what trains of it, or its mode. What you must make in order to count it, make on a copy of the model.",
         hint="What of the model (`.grad`, `requires_grad`, `training`) is not as it was when your function is through?",
     ),

@@ -78,7 +78,8 @@ def training_state_bytes(answer, seed):
 def state_of(model) -> list:
     """What a look at a model must leave as it is: values and gradients, what trains, the mode."""
     return [
-        (one.detach().clone(), one.grad is None, one.requires_grad) for one in model.parameters()
+        (one.detach().clone(), None if one.grad is None else one.grad.clone(), one.requires_grad)
+        for one in model.parameters()
     ] + [model.training]
 
 

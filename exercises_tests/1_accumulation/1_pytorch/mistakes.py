@@ -149,6 +149,11 @@ train_accumulated = (
             ),
             STEP: f"total = 0\n            {STEP}",
         },
+        {
+            f"{LOSS}\n        {BACKWARD}": f"total = total + {LOSS.removeprefix('loss = ')} / accumulation_steps\n        total.backward(retain_graph=True)",
+            "    for number": "    total = 0\n    for number",
+            STEP: f"total = 0\n            {STEP}",
+        },
     ),
 )
 
@@ -336,6 +341,10 @@ train_accumulated_to_the_end = (
                 DIVISION,
                 "total = total + loss / len(window)\n            total.backward(retain_graph=True)",
             )
+        },
+        {
+            f"{LOSS}\n            {DIVISION}": f"total = total + {LOSS.removeprefix('loss = ')} / len(window)\n            total.backward(retain_graph=True)",
+            "        for inputs, targets in window:": "        total = 0\n        for inputs, targets in window:",
         },
     ),
 )
