@@ -403,7 +403,7 @@ plot_checkpointed_layers(
 )
 
 # %% [markdown]
-# The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So by FLOPs there is no best $n$: take the largest one that fits. Seconds are the next section's subject.
+# The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. (Not the last layer: by the rule above its interior is there at the peak again.) So by FLOPs there is no best $n$: take the largest one that fits. Seconds are the next section's subject.
 #
 # Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. On a graphics card `offload=True`, in the same dictionary, moves the kept boundary of each checkpointed layer to the processor's memory and back, for every micro-batch. (The bytes of all boundaries are printed above the picture.) What that costs in seconds the course has not measured.
 #

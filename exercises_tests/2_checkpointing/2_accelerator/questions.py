@@ -41,7 +41,7 @@ def micro_batch(draw):
     size, k = draw.choice((2, 4, 8)), draw.choice((2, 4, 8))
     setup = TrainingSetup(micro_batch=size, accumulation_steps=k)
     return computed(
-        f"Micro-batches of {size}, {k} accumulation steps, every layer checkpointed. Of how many samples are there layers' inputs in memory at once?",
+        f"Micro-batches of {size}, {k} accumulation steps, every layer checkpointed. How many samples have their layers' inputs in memory at the same time?",
         (
             str(setup.micro_batch),
             "Of one micro-batch: its backward pass frees them before the next one begins.",
