@@ -626,7 +626,7 @@ show_receipts(stopped_after(6, keep_gradients=True))
 #
 # ## The second instrument
 #
-# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts, and compares gradients, settings and weights step by step. (An average of the weights that a loop keeps by hand, as in exhibit 12, it sees only where `train` returns it: a module, or tensors in the shapes of the weights.) Here are loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
+# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts, and compares gradients, settings and weights step by step. (An average of the weights that a loop keeps by hand, as in exhibit 12, it does not see by itself; `train` has to return it, as a module.) Here are loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
 
 
 # %%

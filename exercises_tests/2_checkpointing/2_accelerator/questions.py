@@ -44,7 +44,7 @@ def micro_batch(draw):
         f"Micro-batches of {size}, {k} accumulation steps, every layer checkpointed. How many samples have their layers' inputs in memory at the same time?",
         (
             str(setup.micro_batch),
-            "Of one micro-batch: its backward pass frees them before the next one begins.",
+            "Those of one micro-batch: its backward pass frees them before the next one begins.",
         ),
         [
             (
