@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from trainlean.exercises import verdicts
 from trainlean.exercises.comparing import equal, first_difference, same
 from trainlean.exercises.exercise import Exercise, Mistake
 from trainlean.exercises.finding import find_exercise
@@ -23,7 +24,7 @@ from trainlean.exercises.verdicts import (
     judge,
     verdict,
 )
-from trainlean.workspace import CourseError
+from trainlean.workspace import COURSE, CourseError
 
 
 def draw(seed):
@@ -449,6 +450,14 @@ def test_what_an_error_says_below_its_first_line_is_told():
     assert verdict.message.startswith(
         "Your answer raised RuntimeError: no graph the divisor must be a number (line "
     )
+
+
+def test_a_line_of_the_course_is_no_line_of_the_answer():
+    frame = '  File "{}", line 67, in f\n    raise error\n'
+    of_the_course = frame.format(COURSE / "trainlean" / "devices" / "lazy.py")
+    assert verdicts._line(of_the_course) == ""
+    beside_it = frame.format(COURSE / "trainlean_mine.py")
+    assert verdicts._line(beside_it + of_the_course) == " (line 67: `raise error`)"
 
 
 def test_an_error_without_a_word_is_a_crash_like_any_other():

@@ -84,6 +84,15 @@ def test_every_guess_of_a_lesson_has_its_reasons_and_no_other(lesson):
     assert [*question_files()[lesson].BECAUSE] == guesses_in(lesson)
 
 
+def test_an_answer_that_comes_of_several_mistakes_is_told_by_two_of_them():
+    wrong = [("2", "too small"), ("2", "halved"), ("2", "cut off"), ("3", "halved"), ("5", "added")]
+    question = recall.computed("how many?", ("4", "right"), [*wrong, ("4", "by luck")])
+    assert [tuple(option) for option in question.wrong] == [
+        ("2", "too small Or: halved"),
+        ("5", "added"),
+    ]
+
+
 def test_every_lesson_has_questions_and_asks_of_those_before_it():
     authored = sorted((COURSE / "authoring").glob("*/*.py"))
     assert [f"{path.parent.name}/{path.stem}" for path in authored] == LESSONS
