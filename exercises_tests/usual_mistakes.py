@@ -67,6 +67,10 @@ USUAL = {
         "The gradients of one window are still there in the next: window 2 steps with windows 1 and 2 together.",
         "What is in `.grad` right after step(), and who removes it?",
     ),
+    "the last window never zeroed": (
+        "The gradients of the last window are still there when the function ends: the first window of the next epoch steps with them, too.",
+        "What is in `.grad` when your function is called for the second epoch?",
+    ),
     "keeps the whole window": (
         "The training is right, but the activations of a whole window are there at once: the memory of the large batch.",
         "When can the activations of a micro-batch go: which call frees them, and when do you make it?",
@@ -74,6 +78,22 @@ USUAL = {
     "backward on the running total": (
         "The first micro-batch of a whole window counts k times, the second one k - 1 times: each backward on a running total goes through all micro-batches before it again.",
         "Who does the adding up over the window: your total, or backward() itself?",
+    ),
+    "labels not shifted": (
+        "What is predicted at a position is compared with the token at that position, which the model has just been shown; it should be compared with the next one.",
+        "Which token is to be predicted at position t, and where does its label stand?",
+    ),
+    "shifted over the ends of texts": (
+        "The last position of each text is to predict the first label of the next one, as if the texts were one long text.",
+        "What stands behind the last label of the first text when all texts are one long row?",
+    ),
+    "the first label rolled round to the end": (
+        "The last position of each text is to predict the text's first label, as after `roll`; there nothing is to be predicted.",
+        "Which label stands at the last position after your shift?",
+    ),
+    "token 0 taken for padding": (
+        "A label of 0 is a token like any other, also where a tokenizer pads with that number; only -100 says that there is nothing to predict.",
+        "Which labels do you leave out, and which of them are -100?",
     ),
     "labels shifted the wrong way": (
         "What is predicted at a position is compared with the token before it, where it should be compared with the one behind it.",

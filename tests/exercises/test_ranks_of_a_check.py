@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
+from exercises_tests.probing.local_sgd import in_words
 from exercises_tests.probing.own_globals import for_every_rank
 from exercises_tests.probing.rank_threads import Meeting, WaitedInVain, as_ranks
 from trainlean.devices.waiting import DeviceError
@@ -247,3 +248,8 @@ def test_an_interrupt_while_ranks_are_started_ends_those_that_are(monkeypatch):
         patched.setattr(threading.Thread, "start", interrupted)
         as_ranks(forever)
     assert threading.active_count() == before
+
+
+def test_moments_are_told_in_words_that_hold_before_a_step_and_after_it():
+    assert in_words([1.0, 1.25, 2.0]) == "at step 1, inside the window of step 2, at step 2"
+    assert in_words([]) == "empty"

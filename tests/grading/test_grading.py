@@ -383,7 +383,8 @@ def test_everything_is_written_and_the_status_tells_of_the_broken_one(first_run)
         "gradescope",
     ]
     page = (output.parent / "grades_feedback" / "wrong 0.html").read_text()
-    assert "Loss not divided" in page and "Seed 11." in page and "Isolation:" in page
+    assert "A known mistake with the same results: <b>Loss not divided.</b>" in page
+    assert "Seed 11." in page and "Isolation:" in page
     assert "exercises_tests" not in page and "def probe" not in page
     broken = (output.parent / "grades_feedback" / "broken.html").read_text()
     assert "this is not JSON" in broken

@@ -97,6 +97,15 @@ train_accumulated = (
             "    for number, (inputs, targets) in enumerate(micro_batches, start=1):\n": "    number = 0\n    while micro_batches:\n        (inputs, targets), number = micro_batches.pop(0), number + 1\n"
         },
     ),
+    usual(
+        "the last window never zeroed",
+        {
+            STEP: STEP.replace(
+                "optimizer.zero_grad()",
+                "if number < len(micro_batches):\n                optimizer.zero_grad()",
+            )
+        },
+    ),
     Mistake(
         "steps everywhere but at the end of a window",
         {IF_FULL: "if number % accumulation_steps:"},
@@ -210,14 +219,12 @@ train_accumulated_to_the_end = (
             for divisor in ("k", OWN_SIZE)
         ),
     ),
-    Mistake(
+    usual(
         "the last window never zeroed",
         {
             **one_by_one("(index + 1) % k == 0", OWN_SIZE),
             "    # END SOLUTION": "    if n % k:\n        optimizer.step()\n    # END SOLUTION",
         },
-        why="The gradients of the last window (here a shorter one) are still there when the function ends: the first window of the next epoch steps with them, too.",
-        hint="What is in `.grad` when your function is called for the second epoch?",
     ),
     Mistake(
         "what is left put into the window before",
@@ -593,18 +600,16 @@ token_weighted_backward = (
         why="Each text's mean gets the same weight, so a token in a short text counts for more than one in a long text.",
         hint="Over how many targets in the whole window should one token's loss be divided?",
     ),
-    Mistake(
+    usual(
         "the first label rolled round to the end",
         {SHIFT: ROLLED},
         {
             SHIFT: ROLLED,
             TARGETS: 'sum(one["labels"].roll(-1, 1).ne(-100).sum() for one in window)',
         },
-        why="Each text's first label is to be predicted at its last position here, as after `roll`; nothing is to be predicted there.",
-        hint="Which label stands at the last position after your shift?",
     ),
-    Mistake(
-        "shifted over the end of a text",
+    usual(
+        "shifted over the ends of texts",
         {
             SHIFT: """        logits = model(micro_batch["input_ids"]).flatten(0, 1)[None, :-1]
         targets = micro_batch["labels"].flatten()[None, 1:]
@@ -616,8 +621,6 @@ token_weighted_backward = (
         targets = micro_batch["labels"].flatten()[None, 1:]
 """
         },
-        why="The last position of each text is to predict the first label of the next here, as if the texts were one long text.",
-        hint="What stands behind the last label of the first text once the labels are flattened?",
     ),
     Mistake(
         "the window changed",
@@ -661,13 +664,11 @@ token_weighted_backward = (
         why="Positions labelled -100 (padding, prompts) add nothing to the loss, so none of them may be in the divisor; the labels tell which these are, and input_ids do not.",
         hint="Which labels does cross_entropy skip, and does your count skip all of them?",
     ),
-    Mistake(
+    usual(
         "token 0 taken for padding",
         {SHIFT: SHIFT_WITHOUT_0, TARGETS: TARGETS.replace("ne(-100)", "gt(0)")},
         {SHIFT: SHIFT_WITHOUT_0},
         {TARGETS: TARGETS.replace("ne(-100)", "gt(0)")},
-        why="A label of 0 is a token like any other, also where a tokenizer pads with that number; only -100 says that there is nothing to predict.",
-        hint="Which labels does your mask or your count leave out, and which of them are -100?",
     ),
     Mistake(
         "not divided",
@@ -682,15 +683,13 @@ token_weighted_backward = (
         why="A mean is divided again, or the sum is divided by the targets and by the number of micro-batches as well.",
         hint="With reduction='sum', how many divisions are left to do?",
     ),
-    Mistake(
+    usual(
         "labels not shifted",
         {SHIFT: NO_SHIFT, TARGETS: TARGETS.replace("[:, 1:]", "")},
         {SHIFT: NO_SHIFT},
         {SHIFT: NO_SHIFT, **MEANS},
         {SHIFT: CUT_ALIKE},
         {SHIFT: CUT_ALIKE, TARGETS: TARGETS.replace("1:", ":-1")},
-        why="The score at a position is compared with the token at that position, which the model has just been shown; it should be compared with the next one.",
-        hint="Which token should the scores at position t predict, and where does its label stand?",
     ),
     usual(
         "labels shifted the wrong way",

@@ -282,7 +282,7 @@ BEHIND_THE_CLIPPING = """    class Divide(TrainerCallback):
 
 exact_trainer = (
     Mistake(
-        "no loss from compute_loss_func",
+        "no loss returned",
         *(
             {FLAG: "", RETURN: MEAN_LOSS.replace(f"return {MEAN}", line)}
             for line in ("return outputs.loss", MEAN)
@@ -439,31 +439,25 @@ window_token_loss = (
         why="The first token of a text is predicted from nothing and is no target; and these are the labels of one micro-batch, not of the window.",
         hint="How many targets does a text of 8 tokens have, and which of the window's texts did you count?",
     ),
-    Mistake(
+    usual(
         "labels not shifted",
         {LOGITS: "outputs.logits", TARGETS: "labels"},
         {TARGETS: "labels[:, :-1]"},
-        why="The logits at position i predict token i + 1; compared with token i they are trained to copy what they were shown.",
-        hint="Which label belongs to the logits at position 0?",
     ),
     usual(
         "labels shifted the wrong way",
         {LOGITS: "outputs.logits[:, 1:]", TARGETS: "labels[:, :-1]"},
     ),
-    Mistake(
-        "the first token rolled round to the end",
+    usual(
+        "the first label rolled round to the end",
         {LOGITS: "outputs.logits", TARGETS: "labels.roll(-1, 1)"},
-        why="The last position is to predict the text's first token; there nothing is to be predicted.",
-        hint="Which label stands at the last position after your shift?",
     ),
-    Mistake(
-        "shifted over the end of a text",
+    usual(
+        "shifted over the ends of texts",
         {
             f"{LOGITS}.flatten(0, 1)": "outputs.logits.flatten(0, 1)[:-1]",
             f"{TARGETS}.flatten()": "labels.flatten()[1:]",
         },
-        why="The last position of each text is to predict the first label of the next text, as if they were one long text.",
-        hint="What stands behind the last label of the first text once the labels are flattened?",
     ),
     Mistake(
         "a mean over nothing",
@@ -502,11 +496,9 @@ window_token_loss = (
         hint="What is the value of the expression that your function returns?",
     ),
     usual("padding trained on", {TARGETS: f"{TARGETS}.clamp(min=0)"}),
-    Mistake(
+    usual(
         "token 0 taken for padding",
         {TARGETS: f"{TARGETS}.masked_fill({TARGETS} == 0, -100)"},
-        why="A label of 0 is a token like any other, also where a tokenizer pads with that number; only -100 says that there is nothing to predict.",
-        hint="Which labels does your loss leave out, and which of them are -100?",
     ),
     Mistake(
         "a new number where there is nothing to predict",

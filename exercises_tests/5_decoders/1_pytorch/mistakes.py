@@ -177,12 +177,10 @@ chunked_loss = (
         why="`ignore_index` names the target that does not count. Here that is -100, which is also its default; with another number -100 is taken for a token, and the vocabulary has none of that number.",
         hint="Which value do targets have that do not count, and which one does your cross_entropy leave out?",
     ),
-    Mistake(
+    usual(
         "token 0 taken for padding",
         {"some_targets, reduction": "some_targets.masked_fill(some_targets == 0, -100), reduction"},
         {END: "return total / targets.gt(0).sum()"},
-        why="A target of 0 is a token like any other; only -100 says that there is nothing to predict.",
-        hint="Which targets does your loss or your count leave out, and which of them are -100?",
     ),
 )
 

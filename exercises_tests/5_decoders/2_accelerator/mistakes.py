@@ -104,17 +104,15 @@ token_backward = (
         why="16 bits hold few digits. A count in them is rounded as soon as it is large (bf16 has all whole numbers up to 256, float16 up to 2,048), and world size / count, computed in them, may be rounded for small counts, too.",
         hint="Of which type are your count and your share, and which whole number comes after 256 in bf16?",
     ),
-    Mistake(
+    usual(
         "labels not shifted",
         {SHIFT: SHIFT.replace("[:, :-1]", "").replace("[:, 1:]", "")},
         {
             SHIFT: SHIFT.replace("[:, :-1]", "").replace("[:, 1:]", ""),
             COUNT: COUNT.replace("[:, 1:]", ""),
         },
-        why="Position t predicts the label at t + 1; unshifted, the model is asked for the token that it has just been shown.",
-        hint="Which label belongs to the first position?",
     ),
-    Mistake(
+    usual(
         "shifted over the ends of texts",
         {
             SHIFT: """            logits = model(batch["input_ids"]).flatten(0, 1)[None, :-1]
@@ -127,8 +125,6 @@ token_backward = (
 """,
             COUNT: 'count = sum(batch["labels"].flatten()[1:].ne(-100).sum() for batch in window)',
         },
-        why="Flattened first and shifted afterwards, the last position of a text predicts the first token of the next.",
-        hint="What stands behind the last token of the first text when the texts are one long row?",
     ),
     Mistake(
         "ignored positions counted",

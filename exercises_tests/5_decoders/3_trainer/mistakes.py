@@ -184,14 +184,12 @@ loss_in_chunks = (
         why="The logits of all tokens are computed at once.",
         hint="How many tokens are in each of your chunks?",
     ),
-    Mistake(
+    usual(
         "labels not shifted",
         {
             HIDDEN: "last_hidden_state.flatten(0, 1)",
             TARGETS: 'targets = inputs["labels"].flatten()',
         },
-        why="Position t predicts the label at t + 1; unshifted, the model is asked for the token that it has just been shown.",
-        hint="Which label belongs to the first position?",
     ),
     usual(
         "labels shifted the wrong way",
@@ -200,14 +198,12 @@ loss_in_chunks = (
             TARGETS: 'targets = inputs["labels"][:, :-1].flatten()',
         },
     ),
-    Mistake(
+    usual(
         "shifted over the ends of texts",
         {
             HIDDEN: "last_hidden_state.flatten(0, 1)[:-1]",
             TARGETS: 'targets = inputs["labels"].flatten()[1:]',
         },
-        why="Flattened first and shifted afterwards, the last position of a text predicts the first token of the next.",
-        hint="What stands behind the last token of the first text when the texts are one long row?",
     ),
 )
 
@@ -299,11 +295,9 @@ token_accuracy = (
         why="The prediction at a position is compared with the token before it, which the model has already seen.",
         hint="Which prediction of a text has no label, that of its first position or that of its last?",
     ),
-    Mistake(
+    usual(
         "shifted over the ends of texts",
         {SHIFT: "predicted, wanted = predictions.ravel()[:-1], labels.ravel()[1:]"},
-        why="Flattened first and shifted afterwards, the last position of a text is held against the first label of the next.",
-        hint="What stands behind the last token of the first text when the texts are one long row?",
     ),
     Mistake(
         "divided by the labels before the shift",
@@ -329,11 +323,9 @@ token_accuracy = (
         why="What is not asked is neither right nor wrong, and must not be in the share.",
         hint="Over how many positions is the share taken?",
     ),
-    Mistake(
+    usual(
         "token 0 taken for padding",
         {COUNTED: "counted = wanted > 0"},
-        why="A label of 0 is a token like any other; only -100 says that there is nothing to predict.",
-        hint="Which labels does your mask leave out?",
     ),
     Mistake(
         "mean of the texts' shares",

@@ -708,7 +708,7 @@ def token_weighted_backward(model, window):
         (cross_entropy(logits, targets, reduction="sum") / n).backward()
 
 
-# %% token_weighted_backward: wrong, shifted over the end of a text
+# %% token_weighted_backward: wrong, shifted over the ends of texts
 # shifted after flattening: the last position of a text predicts the first token of the next
 def token_weighted_backward(model, window):
     n = sum((one["labels"].flatten()[1:] != -100).sum() for one in window)

@@ -541,7 +541,7 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     return cross_entropy(logits, targets, reduction="sum") / targets.numel()
 
 
-# %% window_token_loss: wrong, shifted over the end of a text
+# %% window_token_loss: wrong, shifted over the ends of texts
 # flattened first: the end of a text predicts the beginning of the next one
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits.flatten(0, 1)
